@@ -57,7 +57,7 @@ def main() -> None:
 def grown_matrix(all_facts: Facts, ours: Matrix) -> Matrix:
     """Return the matrix of efa-pytorch, grown to about ROWS rows."""
     bases, torches = tuple(all_facts.bases.bases), tuple(all_facts.torch.releases)
-    installers = tuple(all_facts.efa.releases)[: -(-ROWS // (len(bases) * len(torches)))]
+    installers = tuple(all_facts.efa_installer.releases)[: -(-ROWS // (len(bases) * len(torches)))]
     values = {"base": bases, "pytorch": torches, "efa-installer": installers}
     target = ours.target("efa-pytorch").model_copy(update={"values": values, "exclude": ()})
     return ours.model_copy(update={"targets": {"efa-pytorch": target}})

@@ -43,7 +43,7 @@ def is_from_source(combination: Combination, facts: Facts) -> bool:
 
 
 def _details(combination: Combination, facts: Facts) -> PluginDetails:
-    version, plugin_facts = combination[NAME], facts.plugin
+    version, plugin_facts = combination[NAME], facts.aws_ofi_nccl
     return PluginDetails(
         origin="source" if is_from_source(combination, facts) else "installer",
         net_name=plugin_facts.network_names(version)[0],
@@ -57,15 +57,15 @@ def _details(combination: Combination, facts: Facts) -> PluginDetails:
 
 def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
     """Return whether a version was tested, by the facts or as AWS's own combination."""
-    return version not in facts.plugin.releases or bool(facts.plugin.releases[version].tested_nccl)
+    return version not in facts.aws_ofi_nccl.releases or bool(facts.aws_ofi_nccl.releases[version].tested_nccl)
 
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     """Yield the release tarball, the one that has `configure`."""
     if image.details(PluginDetails).origin == "source":
         version = image.version(NAME)
-        url = next(tarball.url for tarball in facts.plugin.tarballs if tarball.holds(version))
-        release = facts.plugin.releases.get(version)
+        url = next(tarball.url for tarball in facts.aws_ofi_nccl.tarballs if tarball.holds(version))
+        release = facts.aws_ofi_nccl.releases.get(version)
         pin = f"sha512:{release.sha512}" if release and release.sha512 else UNPINNED
         yield download_source(NAME, version, url.format(version=version), pin)
 
@@ -81,7 +81,7 @@ def _newest_net(plugin: str, facts: Facts) -> int:
     """Return the newest net ABI that this plugin, or the newest known older one, exports."""
     tested = [
         release.net
-        for version, release in facts.plugin.releases.items()
+        for version, release in facts.aws_ofi_nccl.releases.items()
         if release.net and not (versions.at_least(version, plugin) and version != plugin)
     ]
     return max(tested, default=OLDEST_NET)
@@ -92,9 +92,9 @@ AWS_OFI_NCCL = ComponentDefinition(
     position=70,
     axis=Axis(
         NAME,
-        lambda facts: sorted_versions(facts.plugin.releases),
+        lambda facts: sorted_versions(facts.aws_ofi_nccl.releases),
         decided_by=INSTALLER,
-        version_from=lambda facts, values: facts.efa.releases[values[INSTALLER]].plugin,
+        version_from=lambda facts, values: facts.efa_installer.releases[values[INSTALLER]].plugin,
     ),
     tag="ofi",
     details=_details,

@@ -41,9 +41,9 @@ def brings_plugin(combination: Combination, facts: Facts) -> bool:
     """Return whether the installer brings exactly the planned plugin on this base."""
     installer = combination[NAME]
     system = facts.bases.bases[combination[base.NAME]].system
-    return facts.efa.releases[installer].plugin == combination[PLUGIN] and any(
+    return facts.efa_installer.releases[installer].plugin == combination[PLUGIN] and any(
         row.distribution == system and row.platform == combination["platform"] and row.holds(installer)
-        for row in facts.efa.bundled_plugins
+        for row in facts.efa_installer.bundled_plugins
     )
 
 
@@ -58,7 +58,7 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
     version = combination[NAME]
     replaced = PLUGIN in combination and not brings_plugin(combination, facts)
     return InstallerDetails(
-        flags=facts.efa.flags_for(version),
+        flags=facts.efa_installer.flags_for(version),
         program_folders=("/opt/amazon/efa/bin", f"{OPEN_MPI}/bin"),
         removed_package=PLUGIN_PACKAGE if replaced else "",
         cuda_runtime=cuda.runtime_library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",
@@ -67,8 +67,8 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     """Yield the installer's tarball, pinned by a checksum, else by the vendor's signature."""
-    version, download = image.version(NAME), facts.efa.download
-    url, checksum = download.url.format(version=version), facts.efa.releases[version].sha256
+    version, download = image.version(NAME), facts.efa_installer.download
+    url, checksum = download.url.format(version=version), facts.efa_installer.releases[version].sha256
     if checksum:
         yield download_source(NAME, version, url, f"sha256:{checksum}")
     else:
@@ -80,24 +80,24 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
 EFA_INSTALLER = ComponentDefinition(
     name=NAME,
     position=60,
-    axis=Axis(NAME, lambda facts: sorted_versions(facts.efa.releases)),
+    axis=Axis(NAME, lambda facts: sorted_versions(facts.efa_installer.releases)),
     tag="efa",
     details=_details,
     python_packages=_python_packages,
     required_for=("efa",),
     # The facts know the libfabric of every installer seen to work.
-    was_tested=lambda version, _, facts: facts.efa.releases[version].libfabric is not None,
+    was_tested=lambda version, _, facts: facts.efa_installer.releases[version].libfabric is not None,
     sources=_sources,
     source_names=(NAME,),
 )
 LIBFABRIC = ComponentDefinition(
     name="libfabric",
     position=61,
-    bundled=BundledVersion(NAME, lambda chosen, _, facts: facts.efa.releases[chosen[NAME]].libfabric),
+    bundled=BundledVersion(NAME, lambda chosen, _, facts: facts.efa_installer.releases[chosen[NAME]].libfabric),
 )
 RDMA_CORE = ComponentDefinition(
     name="rdma-core",
     position=62,
-    bundled=BundledVersion(NAME, lambda chosen, _, facts: facts.efa.releases[chosen[NAME]].rdma_core),
+    bundled=BundledVersion(NAME, lambda chosen, _, facts: facts.efa_installer.releases[chosen[NAME]].rdma_core),
     in_tables=False,
 )

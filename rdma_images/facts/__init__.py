@@ -36,8 +36,8 @@ class Facts:
     torch = _table(Torch)
     cuda = _table(Cuda)
     nccl = _table(Nccl)
-    efa = _table(Efa)
-    plugin = _table(Plugin)
+    efa_installer = _table(Efa)
+    aws_ofi_nccl = _table(Plugin)
     faults = _table(Faults)
     erdma = _table(Erdma)
     nccl_tests = _table(NcclTests)
@@ -78,7 +78,9 @@ def load(folder: Path | None = None) -> Facts:
 def _contradictions(facts: Facts) -> Iterator[str]:
     """Yield an error for each name in one file without a row in another, as "file:line: what"."""
     yield from _dangling(facts.torch, "releases", facts.torch.releases, "nccl", facts.nccl, "releases")
-    yield from _dangling(facts.efa, "releases", facts.efa.releases, "plugin", facts.plugin, "releases")
+    yield from _dangling(
+        facts.efa_installer, "releases", facts.efa_installer.releases, "plugin", facts.aws_ofi_nccl, "releases"
+    )
     yield from _dangling(facts.instances, "types", facts.instances.types, "gpu", facts.gpus, "gpus")
     yield from _dangling(facts.bases, "bases", facts.bases.bases, "stand_in", facts.bases, "bases")
 

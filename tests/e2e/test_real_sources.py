@@ -28,12 +28,12 @@ def plugins() -> list[object]:
     The oldest is the oldest that compiles with CUDA 13, the only one that NVIDIA's wheels are a whole toolkit for:
     1.14.0 does not (PFN_cuCtxGetDevice), whether those up to 1.17.0 do is not known.
     """
-    since = next(fixes.plugin for fixes in FACTS.plugin.cuda_fixes if fixes.major == 13)
+    since = next(fixes.plugin for fixes in FACTS.aws_ofi_nccl.cuda_fixes if fixes.major == 13)
     available = [version for version in real_parts.tarballs("aws-ofi-nccl") if versions.at_least(version, since)]
     if not available:
         return [pytest.param("", "", marks=pytest.mark.skip(reason=real_parts.missing("aws-ofi-nccl")))]
     efa = [name for name, target in TARGETS.items() if target.fabric == "efa"]
-    bundled = {release.plugin for release in FACTS.efa.releases.values()} & set(available)
+    bundled = {release.plugin for release in FACTS.efa_installer.releases.values()} & set(available)
     some = {available[0], available[-1], *versions.newest_first(filter(None, bundled))[:1]}
     few = [("efa-nccl-tests", version) for version in sorted(some, key=versions.sort_key)]
     return [*few, *((name, available[-1]) for name in efa if name != "efa-nccl-tests")]
@@ -48,7 +48,7 @@ def write_project(folder: Path, component: str, version: str) -> dict[str, str]:
         patched.setattr(paths, "LOCKS", folder / "locks")
         pins.save("downloads.yaml", {f"{component}-{version}": f"sha256:{hashlib.sha256(content).hexdigest()}"})
     # A tarball made of the vendor's tree with its own autotools is not the vendor's file, byte for byte.
-    release = FACTS.plugin.releases.get(version) if component == "aws-ofi-nccl" else None
+    release = FACTS.aws_ofi_nccl.releases.get(version) if component == "aws-ofi-nccl" else None
     if release and release.sha512:
         table = folder / "facts" / "aws-ofi-nccl.yaml"
         table.write_text(table.read_text().replace(release.sha512, hashlib.sha512(content).hexdigest()))
@@ -77,9 +77,11 @@ def stand_ins(folder: Path, environ: dict[str, str], *arguments: str) -> list[st
 def test_the_plugin_compiles_and_validates(target: str, version: str, tmp_path: Path) -> None:
     environ = write_project(tmp_path / "project", "aws-ofi-nccl", version)
     chosen = ["--set", f"aws-ofi-nccl={version}"]
-    bundles = FACTS.efa.releases[TARGETS[target].default["efa-installer"]].plugin
+    bundles = FACTS.efa_installer.releases[TARGETS[target].default["efa-installer"]].plugin
     if bundles == version:  # of the installer's own version the installer's own one is taken
-        installer = next(name for name, release in FACTS.efa.releases.items() if release.plugin not in (None, version))
+        installer = next(
+            name for name, release in FACTS.efa_installer.releases.items() if release.plugin not in (None, version)
+        )
         chosen += ["--set", f"efa-installer={installer}"]
     assert f"aws-ofi-nccl-{version}" not in stand_ins(tmp_path / "project", environ, "--target", target, *chosen)
 

@@ -56,13 +56,13 @@ PAGES = (
         EFA_INSTALLER.name,
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-changelog.html",
         first_cells,
-        lambda facts: list(facts.efa.releases),
+        lambda facts: list(facts.efa_installer.releases),
     ),
     ReleasePage(
         AWS_OFI_NCCL.name,
         "https://api.github.com/repos/aws/aws-ofi-nccl/releases?per_page=100",
         tag_names,
-        lambda facts: list(facts.plugin.releases),
+        lambda facts: list(facts.aws_ofi_nccl.releases),
     ),
 )
 

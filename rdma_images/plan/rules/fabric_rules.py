@@ -67,7 +67,7 @@ def erdma_platform_exists(candidate: Candidate, facts: Facts) -> Reason | None:
 def installer_supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that the installer supports the base's distribution."""
     system, installer = facts.bases.bases[candidate["base"]].system, candidate["efa-installer"]
-    supported = [support for support in facts.efa.supported if support.distribution == system]
+    supported = [support for support in facts.efa_installer.supported if support.distribution == system]
     if any(support.holds(installer) for support in supported):
         return None
     if not supported:
@@ -76,7 +76,7 @@ def installer_supports_base(candidate: Candidate, facts: Facts) -> Reason | None
     span = " and ".join(
         filter(None, (support.since and f"from {support.since} on", support.before and f"before {support.before}"))
     )
-    return Reason(f"EFA installers support {system} {span}, not {installer}", facts.efa.cite(support))
+    return Reason(f"EFA installers support {system} {span}, not {installer}", facts.efa_installer.cite(support))
 
 
 @rule("installer-plugin", "efa-installer", "base", "platform")
@@ -86,16 +86,16 @@ def installer_brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None
         return None
     installer, platform = candidate["efa-installer"], candidate["platform"]
     system = facts.bases.bases[candidate["base"]].system
-    rows = [b for b in facts.efa.bundled_plugins if b.distribution == system and b.platform == platform]
+    rows = [b for b in facts.efa_installer.bundled_plugins if b.distribution == system and b.platform == platform]
     where = f"on {system}, {platform}"
     if not rows:
         text, source = f"no EFA installer is known to bring aws-ofi-nccl {where}", "facts/efa-installer.yaml"
     elif not any(row.holds(installer) for row in rows):
         text = f"EFA installers bring aws-ofi-nccl {where} from {rows[0].since} on, {installer} does not"
-        source = facts.efa.cite(rows[0])
+        source = facts.efa_installer.cite(rows[0])
     elif "aws-ofi-nccl" not in candidate:
         text = f"which aws-ofi-nccl EFA installer {installer} brings is not known"
-        source = facts.efa.cite(facts.efa.releases[installer])
+        source = facts.efa_installer.cite(facts.efa_installer.releases[installer])
     else:
         return None
     return Reason(f"{text}: choose an aws-ofi-nccl version, which is then built from source", source)
@@ -104,17 +104,17 @@ def installer_brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None
 @rule("ngc-trap", "efa-installer", "base")
 def installer_stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require the installer's flags against its NGC mode on a base with NVIDIA's entry point."""
-    trap, installer = facts.efa.ngc_entrypoint, candidate["efa-installer"]
+    trap, installer = facts.efa_installer.ngc_entrypoint, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None
-    missing_flags = [flag for flag in trap.flags if flag not in map(str, facts.efa.flags_for(installer))]
+    missing_flags = [flag for flag in trap.flags if flag not in map(str, facts.efa_installer.flags_for(installer))]
     if not missing_flags:
         return None
     text = (
         f"on a base with NVIDIA's entrypoint EFA installer {installer} leaves out libnccl-net.so unless it is called "
         f"with {' '.join(missing_flags)}, and NCCL then uses TCP without an error"
     )
-    return Reason(text, facts.efa.cite(trap))
+    return Reason(text, facts.efa_installer.cite(trap))
 
 
 installer_works_with_nccl = _fault_rule("installer-fault", "efa-installer", "efa-installer", "nccl")
@@ -123,11 +123,11 @@ installer_works_with_nccl = _fault_rule("installer-fault", "efa-installer", "efa
 @rule("plugin-abi", "aws-ofi-nccl", "nccl")
 def nccl_loads_plugin(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
     """Require a plugin that speaks a net ABI which NCCL still accepts."""
-    plugin, nccl = facts.plugin.releases[candidate["aws-ofi-nccl"]], facts.nccl.releases[candidate["nccl"]]
+    plugin, nccl = facts.aws_ofi_nccl.releases[candidate["aws-ofi-nccl"]], facts.nccl.releases[candidate["nccl"]]
     if plugin.net is None:
         text = f"which net ABI versions aws-ofi-nccl {candidate['aws-ofi-nccl']} exports"
         return Unknown(
-            f"{text}; NCCL {candidate['nccl']} accepts v{min(nccl.net)} and newer", facts.plugin.cite(plugin)
+            f"{text}; NCCL {candidate['nccl']} accepts v{min(nccl.net)} and newer", facts.aws_ofi_nccl.cite(plugin)
         )
     if plugin.net >= min(nccl.net):
         return None
@@ -135,43 +135,43 @@ def nccl_loads_plugin(candidate: Candidate, facts: Facts) -> Reason | Unknown | 
         f"aws-ofi-nccl {candidate['aws-ofi-nccl']} speaks net ABI v{plugin.net} at most, "
         f"NCCL {candidate['nccl']} accepts v{min(nccl.net)} to v{max(nccl.net)}"
     )
-    return Reason(text, f"{facts.plugin.cite(plugin, 'net')}; {facts.nccl.cite(nccl, 'net')}")
+    return Reason(text, f"{facts.aws_ofi_nccl.cite(plugin, 'net')}; {facts.nccl.cite(nccl, 'net')}")
 
 
 @rule("plugin-nccl", "aws-ofi-nccl", "nccl")
 def plugin_nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require an NCCL as new as the plugin needs."""
-    plugin = facts.plugin.releases[candidate["aws-ofi-nccl"]]
+    plugin = facts.aws_ofi_nccl.releases[candidate["aws-ofi-nccl"]]
     if plugin.min_nccl is None or versions.at_least(candidate["nccl"], plugin.min_nccl):
         return None
     text = f"aws-ofi-nccl {candidate['aws-ofi-nccl']} needs NCCL {plugin.min_nccl} or newer"
-    return Reason(text, facts.plugin.cite(plugin, "min-nccl"))
+    return Reason(text, facts.aws_ofi_nccl.cite(plugin, "min-nccl"))
 
 
 @rule("plugin-libfabric", "aws-ofi-nccl", "efa-installer")
 def libfabric_new_enough_for_plugin(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
     """Require that the installer's libfabric is as new as the plugin needs on AWS."""
-    plugin, installer = facts.plugin.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
+    plugin, installer = facts.aws_ofi_nccl.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
     if plugin.min_libfabric is None:
         return None
     requirement = f"aws-ofi-nccl {candidate['aws-ofi-nccl']} needs {plugin.min_libfabric} or newer on AWS"
     if "libfabric" not in candidate:
-        source = facts.efa.cite(facts.efa.releases[installer])
+        source = facts.efa_installer.cite(facts.efa_installer.releases[installer])
         return Unknown(f"which libfabric EFA installer {installer} brings; {requirement}", source)
     if versions.at_least(candidate["libfabric"], plugin.min_libfabric):
         return None
     text = f"EFA installer {installer} brings libfabric {candidate['libfabric']}; {requirement}"
-    return Reason(text, facts.plugin.cite(plugin, "min-libfabric"))
+    return Reason(text, facts.aws_ofi_nccl.cite(plugin, "min-libfabric"))
 
 
 @rule("plugin-cuda", "aws-ofi-nccl", "cuda")
 def plugin_supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
     """Report as unknown a plugin older than the first with fixes for the CUDA major."""
     major, plugin = versions.major(candidate["cuda"]), candidate["aws-ofi-nccl"]
-    for fixes in facts.plugin.cuda_fixes:
+    for fixes in facts.aws_ofi_nccl.cuda_fixes:
         if major >= fixes.major and not versions.at_least(plugin, fixes.plugin):
             text = f"whether aws-ofi-nccl {plugin} works with CUDA {major}; {fixes.plugin} has fixes for it"
-            return Unknown(text, facts.plugin.cite(fixes))
+            return Unknown(text, facts.aws_ofi_nccl.cite(fixes))
     return None
 
 

@@ -75,7 +75,7 @@ def test_configure_says_which_platforms_it_builds_in(
 @pytest.mark.parametrize("version", ["1.22.0", "1.21.1", "1.17.1", "1.9.1"])
 def test_configure_takes_what_facts_call_it_with(tmp_path: Path, version: str) -> None:
     """It goes on to look for libfabric, which is not there."""
-    switches = [switch.value for switch in FACTS.plugin.configure if switch.holds(version)]
+    switches = [switch.value for switch in FACTS.aws_ofi_nccl.configure if switch.holds(version)]
     completed = configure(tmp_path, version, *switches, f"--with-libfabric={tmp_path}")
     assert f"no libfabric in {tmp_path}" in completed.stderr
 
@@ -92,7 +92,7 @@ def test_the_installer_refuses_what_its_version_has_not(tmp_path: Path, version:
 @pytest.mark.parametrize("version", ["1.51.0", "1.47.0", "1.29.1"])
 def test_the_installer_takes_what_facts_call_it_with(tmp_path: Path, version: str) -> None:
     """It goes on to look for its packages, which are not there."""
-    completed = install(tmp_path, version, *map(str, FACTS.efa.flags_for(version)))
+    completed = install(tmp_path, version, *map(str, FACTS.efa_installer.flags_for(version)))
     assert "unsupported operating system: no DEBS/" in completed.stderr
 
 

@@ -67,7 +67,7 @@ def test_what_does_not_hold_together(folder: Path, name: str, old: str, new: str
 
 def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
     """A third party may refuse, and the reason names it; it may order proposals, or say what an installer brings."""
-    for name in ("bases", "torch", "cuda", "nccl", "efa", "plugin", "erdma", "running"):
+    for name in ("bases", "torch", "cuda", "nccl", "efa_installer", "aws_ofi_nccl", "erdma", "running"):
         table = getattr(all_facts, name)
         for _, row in table.rows():
             for source in {row.source, *row.sources.values()}:
@@ -98,8 +98,8 @@ def test_the_newest_torch_has_a_cuda_base(all_facts: facts.Facts) -> None:
 
 
 def test_installers_bring_known_plugins(all_facts: facts.Facts) -> None:
-    bundled = {release.plugin for release in all_facts.efa.releases.values()} - {None}
-    assert bundled <= set(all_facts.plugin.releases)
+    bundled = {release.plugin for release in all_facts.efa_installer.releases.values()} - {None}
+    assert bundled <= set(all_facts.aws_ofi_nccl.releases)
 
 
 def test_interfaces_have_no_gap_at_the_new_end(all_facts: facts.Facts) -> None:
@@ -118,7 +118,7 @@ def test_interfaces_have_no_gap_at_the_new_end(all_facts: facts.Facts) -> None:
     ],
 )
 def test_flags_by_installer_version(all_facts: facts.Facts, version: str, flags: str) -> None:
-    assert " ".join(map(str, all_facts.efa.flags_for(version))) == flags
+    assert " ".join(map(str, all_facts.efa_installer.flags_for(version))) == flags
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_flags_by_installer_version(all_facts: facts.Facts, version: str, flags:
     ],
 )
 def test_names_that_the_plugin_answers_to(all_facts: facts.Facts, version: str, names: list[str]) -> None:
-    assert all_facts.plugin.network_names(version) == names
+    assert all_facts.aws_ofi_nccl.network_names(version) == names
 
 
 def test_blank_cells_of_the_changelog_are_the_row_below(all_facts: facts.Facts) -> None:
-    release = all_facts.efa.releases
+    release = all_facts.efa_installer.releases
     assert release["1.43.3"].plugin == release["1.43.2"].plugin == "1.16.3"
     assert release["1.46.0"].rdma_core == release["1.45.0"].rdma_core == "60.amzn0"
     assert release["1.37.0"].plugin is None
@@ -253,7 +253,7 @@ def test_gloo_takes_names_with_commas_between_them() -> None:
 
 @pytest.mark.parametrize(("plugin", "minimum"), [("1.7.4", []), ("1.8.0", ["1.18.0"]), ("1.21.1", ["1.22.0"])])
 def test_the_libfabric_that_a_plugin_asks_for(all_facts: facts.Facts, plugin: str, minimum: list[str]) -> None:
-    assert [row.value for row in all_facts.plugin.min_libfabric if row.holds(plugin)] == minimum
+    assert [row.value for row in all_facts.aws_ofi_nccl.min_libfabric if row.holds(plugin)] == minimum
 
 
 def test_no_job_is_advised_what_an_image_must_not_set(all_facts: facts.Facts) -> None:

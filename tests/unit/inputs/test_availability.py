@@ -180,7 +180,7 @@ def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyP
 def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
     older = planned_image(components={"efa-installer": Component("efa-installer", "1.42.0", "matrix")})
     sources_by_id = {source.id: source for source in sources.sources(older, facts.load())}
-    assert sources_by_id["efa-installer-1.42.0"].pin == f"sha256:{facts.load().efa.releases['1.42.0'].sha256}"
+    assert sources_by_id["efa-installer-1.42.0"].pin == f"sha256:{facts.load().efa_installer.releases['1.42.0'].sha256}"
 
 
 def test_a_plugin_of_its_own_is_a_source_and_a_bundled_one_is_not() -> None:

@@ -193,7 +193,10 @@ def test_what_a_page_says(
     with serve() as site:
         site.answers["/page"] = answer
         page = pages.ReleasePage(
-            "efa-installer", f"{site.address}/page", pages.first_cells, lambda all_facts: list(all_facts.efa.releases)
+            "efa-installer",
+            f"{site.address}/page",
+            pages.first_cells,
+            lambda all_facts: list(all_facts.efa_installer.releases),
         )
         monkeypatch.setattr(pages, "PAGES", (page,))
         (news,) = pages.news(FACTS, mirror_settings)

@@ -147,8 +147,8 @@ def test_what_is_not_known_is_said(changes: dict[str, str], gaps: list[str]) -> 
 CUDA_BASE = FACTS.bases.bases["debian13"].model_copy(update={"cuda": "12.8.1"})
 FUTURE = [
     (EFA, altered("nccl", "2.30.7", net=(13, 14)), "plugin-abi", "speaks net ABI v12 at most, NCCL 2.30.7 accepts v13"),
-    (EFA, altered("efa", "1.50.0", plugin=None), "installer-plugin", "EFA installer 1.50.0 brings is not known"),
-    (EFA, altered("plugin", "1.21.1", min_nccl="2.31.0"), "plugin-nccl", "needs NCCL 2.31.0 or newer"),
+    (EFA, altered("efa_installer", "1.50.0", plugin=None), "installer-plugin", "EFA installer 1.50.0 brings is not"),
+    (EFA, altered("aws_ofi_nccl", "1.21.1", min_nccl="2.31.0"), "plugin-nccl", "needs NCCL 2.31.0 or newer"),
     (ERDMA, altered("torch", "2.14.1", nccl="2.18.3", cuda="12.1"), "erdma-nccl", "needs NCCL 2.19"),
     (EFA, altered("torch", "2.15.0", cuda="14.0"), "cuda-driver", "no minimum driver is known for CUDA 14"),
     (
@@ -175,8 +175,8 @@ def test_refused_by_facts_that_are_not_those_of_today(
 
 def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on() -> None:
     nvidia = {"base": "cuda13.1.2-devel-ubuntu22.04", "pytorch": "2.14.1"}
-    flags = tuple(flag for flag in FACTS.efa.flags if flag.value != "--disable-ngc")
-    changed_facts = facts_with(efa=FACTS.efa.model_copy(update={"flags": flags}))
+    flags = tuple(flag for flag in FACTS.efa_installer.flags if flag.value != "--disable-ngc")
+    changed_facts = facts_with(efa_installer=FACTS.efa_installer.model_copy(update={"flags": flags}))
     assert broken(EFA, FACTS, **nvidia) == {}
     assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, changed_facts, **nvidia)["ngc-trap"].reason
     assert broken(EFA, changed_facts, **nvidia, efa_installer="1.46.0") == {}
