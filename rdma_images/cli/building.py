@@ -88,32 +88,32 @@ def validate(
     """
     from rdma_images import chain, engine
     from rdma_images.report import report_json, report_table
-    from rdma_images.validate import check_list, suite, validate_image, validation
+    from rdma_images.validate import candidates, check_list, suite, validate_image
 
     chain.requested_fabric(fabric, instance)  # a wrong name is refused before anything is looked for
-    tiers = validation.parse_tiers(tier or (["device"] if host else None))
+    tiers = candidates.parse_tiers(tier or (["device"] if host else None))
     choice = {"--target": target, "--all": all, "--set": set, "--onto": onto}
     if list:
         refuse_beside("--list", {"--host": host, "--image": image, "--fabric": fabric, "--instance": instance})
     if image:
         refuse_beside("--image", choice)
     if image or (host and not any(choice.values())):
-        candidates = tuple(map(validation.ValidationCandidate, dict.fromkeys(image or [""])))
+        subjects = tuple(map(candidates.ValidationCandidate, dict.fromkeys(image or [""])))
     else:
         loaded_project = load_project(target, onto)
         chosen = target_options.chosen_images(loaded_project, target, all, set)
         if list:
-            listed_tiers = tiers if tier else validation.TIERS
+            listed_tiers = tiers if tier else candidates.TIERS
             listed = {planned.id: suite.list_checks(planned, listed_tiers) for planned in chosen}
             show(check_list.as_json(listed) if json else check_list.check_list_text(listed))
             return
-        candidates = validation.planned_candidates(chosen)
-    if host and len(candidates) > 1:
-        raise RefusedError(f"--host {host} measures one machine, and {len(candidates)} images are chosen\nchoose one")
+        subjects = candidates.planned_candidates(chosen)
+    if host and len(subjects) > 1:
+        raise RefusedError(f"--host {host} measures one machine, and {len(subjects)} images are chosen\nchoose one")
     running = None if host else engine.ensure(progress)
     reports = []
     scenario = validate_image.FabricScenario(fabric, instance)
-    for row in candidates:
+    for row in subjects:
         image_report = validate_image.validate(
             row.ref, running, row.image, row.build, tiers, host or None, again, progress, scenario
         )

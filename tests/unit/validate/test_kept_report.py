@@ -91,7 +91,7 @@ def test_a_cached_report_answers(engine: Engine, tmp_path: Path, monkeypatch: py
     ("module", "needless"),
     [
         ("rdma_images.validate.suite", "docker jinja2 pytest rich testinfra rdma_images.report rdma_images.datapath"),
-        ("rdma_images.validate.validation", "docker jinja2 testinfra rdma_images.datapath"),
+        ("rdma_images.validate.candidates", "docker jinja2 testinfra rdma_images.datapath"),
     ],
 )
 def test_nothing_needless_is_imported(module: str, needless: str) -> None:
