@@ -167,7 +167,7 @@ def job_run(
     """
     from rdma_images.cli.publishing import publisher
     from rdma_images.jobs.results import from_logs, result_table, run_files
-    from rdma_images.jobs.run import lifecycle, record
+    from rdma_images.jobs.run import record, run_job
     from rdma_images.jobs.write import job_folder
 
     path = Path(folder)
@@ -183,11 +183,11 @@ def job_run(
         return
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    limit = parse_duration(timeout, "--timeout") if timeout else lifecycle.JobRunOptions.limit
+    limit = parse_duration(timeout, "--timeout") if timeout else run_job.JobRunOptions.limit
     if not timeout:
         limit += job_folder.load(path).settings.time
-    options = lifecycle.JobRunOptions(compare == "tcp", limit, keep, prints_log=follow)
-    run_folder = lifecycle.run_job(path, load_project(), options, progress)
+    options = run_job.JobRunOptions(compare == "tcp", limit, keep, prints_log=follow)
+    run_folder = run_job.run_job(path, load_project(), options, progress)
     result = from_logs.read_job_result([run_folder])
     run_files.write(result, run_folder)
     show(run_files.RESULT.text(result).rstrip() if json else result_table.result_table(result))

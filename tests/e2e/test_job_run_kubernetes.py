@@ -13,7 +13,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
-from rdma_images.jobs.run import follow, kubernetes, lifecycle, record, streams
+from rdma_images.jobs.run import follow, kubernetes, record, run_job, streams
 from rdma_images.jobs.write import create
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
@@ -58,7 +58,7 @@ def job(tmp_path: Path, launcher: str = "mpijob", **parameters: str) -> Path:
 
 
 def start(folder: Path, lines: list[str], **options: Any) -> Path:
-    return lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(**options), lines.append)
+    return run_job.run_job(folder, jobs.load_project(), run_job.JobRunOptions(**options), lines.append)
 
 
 def pods(phase: str, **status: object) -> kube_api.Step:

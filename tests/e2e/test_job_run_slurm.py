@@ -15,7 +15,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
-from rdma_images.jobs.run import lifecycle, record
+from rdma_images.jobs.run import record, run_job
 from rdma_images.jobs.write import create
 from tests.e2e import slurm_parts, test_jobs_slurm, unpacked
 from tests.support import job_parts as jobs
@@ -61,7 +61,7 @@ def job(tmp_path: Path, command: str) -> Path:
 
 
 def start(folder: Path, lines: list[str], **options: Any) -> Path:
-    return lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(**options), lines.append)
+    return run_job.run_job(folder, jobs.load_project(), run_job.JobRunOptions(**options), lines.append)
 
 
 def ended(folder: Path) -> record.SubmissionRecord:
@@ -126,8 +126,8 @@ def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, 
             os.kill(os.getpid(), number)
         raise OSError("EIO")
 
-    with pytest.raises(lifecycle.JobEndedError) as raised:
-        lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(), lose_terminal)
+    with pytest.raises(run_job.JobEndedError) as raised:
+        run_job.run_job(folder, jobs.load_project(), run_job.JobRunOptions(), lose_terminal)
     assert raised.value.exit_code == 128 + number
     assert queue() == ["other"]
     assert ended(folder).cleanup == "removed"

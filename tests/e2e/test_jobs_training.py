@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.run import lifecycle
+from rdma_images.jobs.run import run_job
 from rdma_images.jobs.write import create, job_settings
 from rdma_images.jobs.write.job_settings import Code, JobSettings
 from tests.e2e import slurm_parts, training_parts, unpacked
@@ -83,7 +83,7 @@ def test_after_a_killed_rank_a_killed_node_and_the_end_of_its_time_it_goes_on(tm
         subprocess.run(["scancel", "--batch", "--signal=USR1", "--name=training"], check=True)
 
     threading.Thread(target=let_time_run_out, daemon=True).start()
-    lifecycle.run_job(job, jobs.load_project(), lifecycle.JobRunOptions(limit=1800), lambda _: None)
+    run_job.run_job(job, jobs.load_project(), run_job.JobRunOptions(limit=1800), lambda _: None)
     lines = printed(job)
     for start in (0, 3, 5, 7):
         assert f"rank 1 of 2 begins at step {start}, token of {len(SECRET)}" in lines

@@ -16,7 +16,7 @@ from moto import mock_aws
 
 from rdma_images.cli.jobs import job_run as job_run_task
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.run import kubernetes, lifecycle, record, sagemaker
+from rdma_images.jobs.run import kubernetes, record, run_job, sagemaker
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.jobs.write import create, job_folder
 from rdma_images.jobs.write.job_settings import CODE, Code, JobSettings
@@ -52,9 +52,9 @@ def write_job(tmp_path: Path, launcher: str, **changes: Any) -> Path:
 
 
 def start(folder: Path, **options: Any) -> record.SubmissionRecord:
-    return record.load(
-        lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(**options), lambda _: None)
-    )[-1]
+    return record.load(run_job.run_job(folder, jobs.load_project(), run_job.JobRunOptions(**options), lambda _: None))[
+        -1
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
             os.kill(os.getpid(), signal.SIGTERM)
 
     folder = write_job(tmp_path, "docker")
-    with pytest.raises(lifecycle.JobEndedError, match="SIGTERM while it was running") as raised:
-        lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(), stop_once_it_runs)
+    with pytest.raises(run_job.JobEndedError, match="SIGTERM while it was running") as raised:
+        run_job.run_job(folder, jobs.load_project(), run_job.JobRunOptions(), stop_once_it_runs)
     assert raised.value.exit_code == 128 + signal.SIGTERM
     assert "docker rm --force j-" in calls.read_text()
 
@@ -107,7 +107,7 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on_unless_it_starts_again
     monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if restarts else 'sleep 600'}")
     lines: list[str] = []
     folder = write_job(tmp_path, "docker", settings=JobSettings(restarts=restarts))
-    run = lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(), lines.append)
+    run = run_job.run_job(folder, jobs.load_project(), run_job.JobRunOptions(), lines.append)
     (submission,) = record.load(run)
     assert submission.cleanup == "removed"
     assert (submission.ending, "did not answer over RDMA" in submission.why) == (
