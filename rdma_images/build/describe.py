@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images import engine as engines
-from rdma_images.build import build_record, preflight_folder
+from rdma_images.build import build_record, container_run, preflight_folder
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.core.step_files import BUILD_FILE
-from rdma_images.engine import container_run, docker_command
+from rdma_images.engine import docker_command
 from rdma_images.facts import Facts
 from rdma_images.plan import image_settings
 from rdma_images.plan.planner import plan_document

@@ -158,8 +158,8 @@ def run(
     standard input. Its exit code is the task's, signals reach it, and its container is removed afterwards.
     """
     from rdma_images import engine, facts
-    from rdma_images.build import build_record
-    from rdma_images.engine import container_run, docker_command
+    from rdma_images.build import build_record, container_run
+    from rdma_images.engine import docker_command
 
     words = after_dashes(sys.argv)
     if shell and words:

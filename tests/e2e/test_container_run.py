@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
+from rdma_images.build.container_run import LABEL
 from rdma_images.core import paths
 from rdma_images.engine import Engine
-from rdma_images.engine.container_run import LABEL
 from rdma_images.engine.debian import bootstrap
 
 pytestmark = [pytest.mark.e2e, pytest.mark.part("small-images")]

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build_record
+from rdma_images.build import build_record, container_run
+from rdma_images.build.container_run import ContainerOptions, DockerHost
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BuildRecord, RunSetting
 from rdma_images.core.step_files import BUILD_FILE
-from rdma_images.engine import container_run
-from rdma_images.engine.container_run import ContainerOptions, DockerHost
 from rdma_images.engine.docker_command import Engine
 from rdma_images.inputs import project, target_options
 from rdma_images.plan import image_settings
