@@ -1,4 +1,7 @@
-"""The interface of a component: the rest of the code loops over these and names none."""
+"""The interface of a component.
+
+Steps loop over `components.ALL`; only rules, `onto` and what concerns one component alone name it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -77,9 +80,9 @@ class ComponentDefinition:
     role: Literal["foundation", "subject", "part"] = "part"
     tag: str | None = None  # what a tag has before the version; None where tags do not name the component
     is_optional: bool = False  # whether a target may add it by `with`
-    stage_after: tuple[
-        str, ...
-    ] = ()  # where its stage goes in a target that does not name it: after the first of these
+    # Where its stage goes in a target that does not name it: after the first of these.
+    stage_after: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()  # the components that it is compiled for or runs on
     in_tables: bool = True  # whether the table of a plan has a column of it
     details: Callable[[Combination, Facts], Details] = lambda *_: Details()
     requirements: Callable[[Combination, Facts], Iterable[HostRequirement]] = lambda *_: ()  # of the host
