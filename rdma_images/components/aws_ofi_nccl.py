@@ -98,6 +98,7 @@ AWS_OFI_NCCL = ComponentDefinition(
     ),
     tag="ofi",
     details=_details,
+    needs=(INSTALLER,),
     is_compiled=is_from_source,
     was_tested=_was_tested,
     sources=_sources,

@@ -34,6 +34,7 @@ NCCL = ComponentDefinition(
     tag="nccl",
     details=_details,
     was_tested=lambda version, fabric, facts: fabric != "erdma" or version in facts.erdma.nccl.working,
+    needs=(cuda.NAME,),
     wheel=gpu_software.WHEEL_NAME,
     decides_wheels=True,
     must_be_measured=True,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from rdma_images.components import cuda, efa_installer, gpus
+from rdma_images.components import cuda, efa_installer, gpus, nccl
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, release_source, sorted_versions
 from rdma_images.core.image import TEMPLATE_ONLY, Details, Fabric, machine_name
 from rdma_images.facts import Facts
@@ -91,6 +91,7 @@ NCCL_TESTS = ComponentDefinition(
     tag="",
     is_optional=True,
     stage_after=("wheels", "onto-packages"),
+    needs=(nccl.NAME, cuda.NAME),
     details=_details,
     is_compiled=lambda _, __: True,
     sources=lambda image, _: release_source(image, NAME, URL),

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 
+from rdma_images import components
 from rdma_images.components import aws_ofi_nccl
 from rdma_images.facts import Facts
 from rdma_images.plan import axes
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules.plan_rule import Reason, rule
-
-# A component, and another one that it is compiled for or runs on.
-NEEDS = (("aws-ofi-nccl", "efa-installer"), ("nccl-tests", "nccl"), ("nccl-tests", "cuda"), ("nccl", "cuda"))
 
 
 @rule("axis-of-target")
@@ -48,7 +46,8 @@ def target_is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
 def _needs(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield a component of the image, and the axis that it needs."""
     target_axes = {axis for axis in candidate.axes if axis not in candidate.foreign}
-    yield from (pair for pair in NEEDS if pair[0] in target_axes)
+    for component in reversed(components.ALL):  # what stands on most is named first
+        yield from ((component.name, need) for need in component.needs if component.name in target_axes)
     if candidate["variant"] == "devel":
         yield "a devel image", "cuda"
     is_chosen = candidate.axes.get("aws-ofi-nccl", "efa-installer") != "efa-installer"
