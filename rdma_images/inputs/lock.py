@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from rdma_images.components.nccl import NcclDetails
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image, Platform
@@ -60,7 +61,7 @@ def lock_request(image: Image) -> LockRequest:
     if torch:
         requirements.append(f"torch=={torch.version}")
     if nccl and nccl.decided_by != "--onto" and not (torch and nccl.decided_by == "pytorch"):
-        (overrides if torch else requirements).append(f"{nccl_package(image)}=={nccl.version}")
+        (overrides if torch else requirements).append(f"{image.details(NcclDetails).package}=={nccl.version}")
     requirements += sorted(set(image.python_packages))
     if not requirements:
         return LockRequest(requirements=(), python=OLDEST_PYTHON, platform=image.platform)
@@ -95,11 +96,6 @@ def _limits(image: Image, replaced: Container[str]) -> Iterator[str]:
             other = canonicalize_name(requirement.name)
             if other in replaced and not gpu_software.WHEEL_NAME.fullmatch(other):
                 yield f"{other}{requirement.specifier}"
-
-
-def nccl_package(image: Image) -> str:
-    """Return the name of NCCL's wheel for the image's CUDA major."""
-    return f"nvidia-nccl-cu{Version(image.version('cuda')).major}"
 
 
 def lock_path(request: LockRequest, folder: Path | None = None) -> Path:
@@ -308,9 +304,9 @@ def _wrong_versions(lock: Lock, image: Image, file: Path) -> Iterator[RdmaImages
         return
     bundled = {name: version for name, version in versions.items() if gpu_software.WHEEL_NAME.fullmatch(name)}
     is_kept = image.onto and not bundled  # the NCCL of the image below
-    if not is_kept and bundled != {nccl_package(image): image.version("nccl")}:
+    if not is_kept and bundled != {image.details(NcclDetails).package: image.version("nccl")}:
         found = ", ".join(f"{name} {version}" for name, version in sorted(bundled.items())) or "no NCCL"
         yield RdmaImagesError(
-            f"{file}: the wheels bring {found}, but {image.id} is planned with {nccl_package(image)} "
+            f"{file}: the wheels bring {found}, but {image.id} is planned with {image.details(NcclDetails).package} "
             f"{image.version('nccl')}\ncorrect nccl of this torch in facts/torch.yaml"
         )

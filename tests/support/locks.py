@@ -3,6 +3,7 @@
 import re
 from hashlib import sha256
 
+from rdma_images.components.nccl import NcclDetails
 from rdma_images.core.image import Image
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool, Wheel
@@ -20,7 +21,7 @@ def wheel(name: str, version: str, size: int, ending: str = "-py3-none-any.whl")
 def wheels(image: Image) -> Lock:
     """Return what an image has: NCCL, torch where it has one, and its own packages."""
     pinned = [
-        wheel(lock.nccl_package(image), image.version("nccl"), 250 * MB),
+        wheel(image.details(NcclDetails).package, image.version("nccl"), 250 * MB),
         wheel("nvidia-cuda-runtime", "13.0.96", MB),
     ]
     if "pytorch" in image.components:

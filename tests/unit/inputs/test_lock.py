@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.components.nccl import NcclDetails
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image, SourceBuild
@@ -18,6 +19,7 @@ from rdma_images.plan.refusals import Plan
 from tests.support.existing_images import existing, planned_onto
 from tests.support.images import planned_image
 
+NCCL = NcclDetails("nvidia-nccl-cu13")
 DIGEST = "0" * 64
 COMMITTED = sorted((paths.LOCKS / "python").glob("*.json"))
 
@@ -44,13 +46,13 @@ def locked(folder: Path, locked_image: Image | None = None, nccl: str = "2.30.7"
     [
         ({}, ("torch==2.15.0",), (), "torch-2.15.0-py3.13-linux-amd64"),
         (
-            {"nccl": Component("nccl", "2.32.3", "--set")},
+            {"nccl": Component("nccl", "2.32.3", "--set", NCCL)},
             ("torch==2.15.0",),
             ("nvidia-nccl-cu13==2.32.3",),
             "torch-2.15.0-nccl-2.32.3-py3.13-linux-amd64",
         ),
         (
-            {"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")},
+            {"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix", NCCL)},
             ("nvidia-nccl-cu13==2.30.7",),
             (),
             "nccl-2.30.7-py3.13-linux-amd64",
@@ -84,7 +86,7 @@ def test_different_questions_have_different_names() -> None:
         planned_image(platform="linux/arm64"),
         planned_image(components={"python": Component("python", "3.12", "base")}),
         planned_image(components={"pytorch": Component("pytorch", "2.14.1", "matrix")}),
-        planned_image(components={"nccl": Component("nccl", "2.32.3", "--set")}),
+        planned_image(components={"nccl": Component("nccl", "2.32.3", "--set", NCCL)}),
         planned_image(python_packages=("numpy",)),
         planned_image(python_packages=("numpy>=2",)),
         planned_image(python_packages=("numpy<2",)),
