@@ -7,4 +7,4 @@ from validators.support.applies import for_fabric
 def reason(inspection: Inspection) -> str:
     """Return why an image gets these checks; "" where it does not."""
     requested = inspection.expected.requested_fabric
-    return for_fabric(inspection, "efa", "erdma") or (f"{requested} is asked for" if requested else "")
+    return for_fabric("efa", "erdma")(inspection) or (f"{requested} is asked for" if requested else "")

@@ -9,7 +9,7 @@ def reason(inspection: Inspection) -> str:
     tree = inspection.measured.tree
     paths = sorted(tree.libraries.nccl) if tree else []
     return (
-        for_fabric(inspection, "efa", "erdma")
+        for_fabric("efa", "erdma")(inspection)
         or with_component(inspection, "nccl")
         or (f"it has {paths[0]}" if paths else "")
     )

@@ -12,10 +12,14 @@ from rdma_images.inspection.measurements import Files, Libraries
 Condition = Callable[[Inspection], bool]
 
 
-def for_fabric(inspection: Inspection, *fabrics: str) -> str:
-    """Return the reason of an image that is for one of `fabrics`; "" for another."""
-    fabric = inspection.expected.fabric
-    return f"for {FABRIC_TITLES[fabric]}: {inspection.expected.reason}" if fabric in fabrics else ""
+def for_fabric(*fabrics: str) -> Callable[[Inspection], str]:
+    """Return what gives the reason of an image that is for one of `fabrics`; "" for another."""
+
+    def reason(inspection: Inspection) -> str:
+        fabric = inspection.expected.fabric
+        return f"for {FABRIC_TITLES[fabric]}: {inspection.expected.reason}" if fabric in fabrics else ""
+
+    return reason
 
 
 def with_component(inspection: Inspection, name: str) -> str:
