@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 
 from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
@@ -59,6 +60,11 @@ class Wheel(yaml_file.Strict):
     def tags(self) -> frozenset[Tag]:
         """Return the tags of its file name: what it runs on."""
         return parse_wheel_filename(self.file)[3]
+
+
+def total_size(wheels: Iterable[Wheel]) -> int:
+    """Return the bytes to download."""
+    return sum(wheel.size for wheel in wheels)
 
 
 class Tool(yaml_file.Strict):
@@ -128,11 +134,6 @@ class Lock(yaml_file.Strict):
     def sources(self) -> tuple[Wheel, ...]:
         """Return the packages built first or kept beside matrix.yaml, installed last."""
         return tuple(wheel for wheel in self.wheels if wheel.is_source or wheel.origin)
-
-    @property
-    def size(self) -> int:
-        """Return the bytes to download."""
-        return sum(wheel.size for wheel in self.wheels)
 
     def text(self) -> str:
         """Return the lock file's text, one wheel a line; equal locks have equal texts."""

@@ -15,7 +15,7 @@ from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs import wheel_files
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.wheels import Wheel
+from rdma_images.inputs.wheels import Wheel, total_size
 from rdma_images.layers import layer_store
 from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.make_wheel_layer import LayerTask, make_layer, process_pool
@@ -71,7 +71,7 @@ class LayerPool:
 
     def _begin(self, missing: Sequence[Recipe]) -> None:
         """Start to make the missing layers, the topmost, which is largest, first."""
-        size = sum(recipe.size for recipe in missing)
+        size = sum(total_size(recipe.wheels) for recipe in missing)
         disk_space.require_free_space(SPACE_FACTOR * size, "making the wheels' layers")
         self._progress(f"making {len(missing)} layers of wheels, {format_megabytes(size)} to download")
         processes = process_pool(PROCESSES)
@@ -100,7 +100,7 @@ class LayerPool:
 
             def make(folder: Path) -> None:
                 task = LayerTask(wheels, devel_patterns(), recipe.compression, folder)
-                is_small = recipe.size < MIN_PROCESS_BYTES
+                is_small = total_size(recipe.wheels) < MIN_PROCESS_BYTES
                 for name in make_layer(task) if is_small else processes.submit(make_layer, task).result():
                     self._progress(f"{name}: its RECORD is wrong about its files; the image's has their own digests")
 

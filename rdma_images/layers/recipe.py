@@ -48,11 +48,6 @@ class Recipe:
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
     @property
-    def size(self) -> int:
-        """Return the bytes to download."""
-        return sum(wheel.size for wheel in self.wheels)
-
-    @property
     def title(self) -> str:
         """Return the content of the layer in words, for an image's history."""
         wheels = [f"{wheel.name} {wheel.version}" for wheel in self.wheels]

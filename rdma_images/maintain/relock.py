@@ -18,7 +18,7 @@ from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import availability, fetch, lock, pins, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.wheels import Lock
+from rdma_images.inputs.wheels import Lock, total_size
 from rdma_images.registry.reference import with_registry
 
 PARALLEL = 4  # resolutions and registries at a time: each waits for its index most of the time
@@ -94,7 +94,7 @@ def _lock_wheels(
     with suppress(RdmaImagesError):  # there is none, or it does not fit any more
         earlier_lock = load()
     if earlier_lock and not upgrade:
-        return LockOutcome(name, "kept", format_bytes(earlier_lock.size))
+        return LockOutcome(name, "kept", format_bytes(total_size(earlier_lock.wheels)))
     progress(f"resolving {name}")
     try:
         return _compare(name, earlier_lock, lock_now())
@@ -104,7 +104,7 @@ def _lock_wheels(
 
 def _compare(name: str, earlier_lock: Lock | None, new_lock: Lock) -> LockOutcome:
     if earlier_lock is None:
-        return LockOutcome(name, "new", f"{len(new_lock.wheels)} wheels, {format_bytes(new_lock.size)}")
+        return LockOutcome(name, "new", f"{len(new_lock.wheels)} wheels, {format_bytes(total_size(new_lock.wheels))}")
     old_versions = {wheel.name: wheel.version for wheel in earlier_lock.wheels}
     new_versions = {wheel.name: wheel.version for wheel in new_lock.wheels}
     moves = [
@@ -113,7 +113,7 @@ def _compare(name: str, earlier_lock: Lock | None, new_lock: Lock) -> LockOutcom
         if old_versions.get(n) != new_versions.get(n)
     ]
     outcome: Outcome = "kept" if earlier_lock == new_lock else "changed"
-    return LockOutcome(name, outcome, ", ".join(moves) or format_bytes(new_lock.size))
+    return LockOutcome(name, outcome, ", ".join(moves) or format_bytes(total_size(new_lock.wheels)))
 
 
 def _lock_base(source: Source, mirrors: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from packaging.utils import canonicalize_name
 
 from rdma_images.core.sizes import format_megabytes
-from rdma_images.inputs.wheels import Lock, Wheel
+from rdma_images.inputs.wheels import Lock, Wheel, total_size
 
 # A wheel of at least this size (bytes, as downloaded) is a layer of its own: shared, rebuilt, pushed, pulled by itself.
 # For smaller ones a layer costs more than it saves. Of torch's wheels a dozen are larger, and some twenty smaller.
@@ -19,11 +19,6 @@ class WheelLayer:
 
     stage: str  # "wheel-torch"
     wheels: tuple[Wheel, ...]
-
-    @property
-    def size(self) -> int:
-        """Return the bytes to download."""
-        return sum(wheel.size for wheel in self.wheels)
 
     @property
     def python(self) -> str | None:
@@ -39,9 +34,9 @@ class WheelLayer:
         """Return the description of the layer in the Dockerfile."""
         if len(self.wheels) == 1:
             wheel = self.wheels[0]
-            return f"# {wheel.name} {wheel.version}: {format_megabytes(self.size)} to download."
+            return f"# {wheel.name} {wheel.version}: {format_megabytes(total_size(self.wheels))} to download."
         small_wheels = f"{len(self.wheels)} wheels under {format_megabytes(LARGE)}, together"
-        return f"# The {small_wheels}: {format_megabytes(self.size)} to download."
+        return f"# The {small_wheels}: {format_megabytes(total_size(self.wheels))} to download."
 
 
 def wheel_layers(lock: Lock) -> tuple[WheelLayer, ...]:
@@ -55,7 +50,9 @@ def wheel_layers(lock: Lock) -> tuple[WheelLayer, ...]:
     large = [WheelLayer(f"wheel-{canonicalize_name(w.name)}", (w,)) for w in wheels if w.size >= LARGE]
     small = tuple(w for w in wheels if w.size < LARGE)
     shared_layer = [WheelLayer("wheels-small", small)] if small else []
-    return tuple(sorted([*large, *shared_layer], key=lambda layer: (_change_rate(layer), -layer.size, layer.stage)))
+    return tuple(
+        sorted([*large, *shared_layer], key=lambda layer: (_change_rate(layer), -total_size(layer.wheels), layer.stage))
+    )
 
 
 def source_layers(lock: Lock) -> tuple[WheelLayer, ...]:

@@ -13,7 +13,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image, SourceBuild
 from rdma_images.inputs import lock, project
 from rdma_images.inputs.resolve import accepted_tags
-from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel, total_size
 from rdma_images.plan import planner
 from rdma_images.plan.refusals import Plan
 from tests.support.existing_images import existing, planned_onto
@@ -102,7 +102,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         f"nvidia-nccl-cu13==2.30.7 --hash=sha256:{DIGEST}",
         f"torch==2.15.0 --hash=sha256:{DIGEST}",
     ]
-    assert loaded.size == 14
+    assert total_size(loaded.wheels) == 14
 
 
 def test_an_image_without_wheels_needs_no_lock(tmp_path: Path) -> None:
