@@ -133,7 +133,5 @@ def _same_version(logged_version: str, expected: str) -> bool:
     logged, planned = (RELEASE.match(version) for version in (logged_version, expected))
     if not logged or not planned:
         return logged_version == expected
-    return all(
-        logged_part == planned_part
-        for logged_part, planned_part in zip(logged[0].split("."), planned[0].split("."), strict=False)
-    )
+    parts = zip(logged[0].split("."), planned[0].split("."), strict=False)
+    return all(logged_part == planned_part for logged_part, planned_part in parts)

@@ -112,26 +112,35 @@ def _check_coverage(
     ranks = expectations.ranks or processes.ranks
     counts = Counter(rank for node in job_nodes for rank in node.ranks)
     repeated = sorted(rank for rank, times in counts.items() if times > 1)
-    missing = False
     if measured or (ranks == processes.ranks and not (repeated and expectations.ranks is None)):
         yield from _check_communicator(job_nodes, expectations, run_logs, repeated)
-        if silent := sorted(set(range(ranks)) - counts.keys()):
-            listed = ", ".join(map(str, silent[:8])) + (" …" if len(silent) > 8 else "")
-            missing = True
-            yield ResultProblem(
-                f"{len(silent)} of {ranks} ranks have no line in the logs: {listed}", DEBUG_FIX, (), "unknown"
-            )
+        sentence = _silent_ranks(set(counts), ranks)
     else:  # a training need not have a communicator of all ranks: those of its groups count from 0 each
         logged = sum(max(map(len, process.communicators.values()), default=0) for process in processes)
-        missing = logged < (expectations.ranks or 0)
-        if missing:
-            yield ResultProblem(f"{logged} of {ranks} ranks have lines in the logs", DEBUG_FIX, (), "unknown")
-    if expectations.nodes and job_nodes and len(job_nodes) != expectations.nodes and name == "fabric":
-        hosts = ", ".join(node.name for node in job_nodes[:8])
-        sentence = f"{format_count(len(job_nodes), 'node')}, not the {expectations.nodes} asked for: {hosts}"
-        uncertain = len(job_nodes) < expectations.nodes and missing  # those that say nothing may be on the others
-        fix = DEBUG_FIX if uncertain else ""
-        yield ResultProblem(sentence, fix, _rank_lines(run_logs), "unknown" if uncertain else "error")
+        sentence = f"{logged} of {ranks} ranks have lines in the logs" if logged < (expectations.ranks or 0) else ""
+    if sentence:
+        yield ResultProblem(sentence, DEBUG_FIX, (), "unknown")
+    if name == "fabric" and expectations.nodes and job_nodes:
+        yield from _check_node_count(job_nodes, expectations.nodes, bool(sentence), _rank_lines(run_logs))
+
+
+def _silent_ranks(logged: set[int], ranks: int) -> str:
+    """Return which of the job's ranks have no line in the logs, in words; "" if each has one."""
+    silent = sorted(set(range(ranks)) - logged)
+    listed = ", ".join(map(str, silent[:8])) + (" …" if len(silent) > 8 else "")
+    return f"{len(silent)} of {ranks} ranks have no line in the logs: {listed}" if silent else ""
+
+
+def _check_node_count(
+    job_nodes: Sequence[NodeResult], expected: int, are_ranks_missing: bool, where: tuple[str, ...]
+) -> Iterator[ResultProblem]:
+    """Yield more or fewer nodes than the job asked for; ranks that are missing may be on the others."""
+    hosts = ", ".join(node.name for node in job_nodes[:8])
+    sentence = f"{format_count(len(job_nodes), 'node')}, not the {expected} asked for: {hosts}"
+    if len(job_nodes) < expected and are_ranks_missing:
+        yield ResultProblem(sentence, DEBUG_FIX, where, "unknown")
+    elif len(job_nodes) != expected:
+        yield ResultProblem(sentence, "", where)
 
 
 def _check_communicator(

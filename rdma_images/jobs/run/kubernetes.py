@@ -55,10 +55,8 @@ class Kubernetes:
         if waiting := [pod for pod in pods if not _is_running(pod)]:
             return JobState("waiting", "; ".join(dict.fromkeys(self._waiting_reason(pod) for pod in waiting)))
         if len(pods) < self._submission.job.nodes:
-            events = self._events(self._name) or "nothing"
-            return JobState(
-                "waiting", f"{len(pods)} of {self._submission.job.nodes} pods are there; events of the job: {events}"
-            )
+            present = f"{len(pods)} of {self._submission.job.nodes} pods are there"
+            return JobState("waiting", f"{present}; events of the job: {self._events(self._name) or 'nothing'}")
         self._streams.follow(frozenset(pod["metadata"]["uid"] for pod in pods), self._program, self._selector)
         return JobState("running", f"{len(pods)} pods run")
 

@@ -59,19 +59,17 @@ class SageMaker:
         """Stop the job, and wait until nothing of it runs; SageMaker keeps its record."""
         name, deadline = self._submission.name, time.monotonic() + STOP_SECONDS
         try:
-            status = self._describe()["TrainingJobStatus"]
+            while (status := self._describe()["TrainingJobStatus"]) in ("InProgress", "Stopping"):
+                if status == "InProgress":
+                    self._call("sagemaker", "stop-training-job", {"TrainingJobName": name})
+                if time.monotonic() > deadline:
+                    raise CommandError(
+                        f"{name} is {status}\naws sagemaker describe-training-job says what it waits for"
+                    )
+                time.sleep(POLL_SECONDS)
         except CommandError as error:
-            if "not found" in str(error) or "Could not find" in str(error):
-                return
-            raise
-        if status == "InProgress":
-            self._call("sagemaker", "stop-training-job", {"TrainingJobName": name})
-        while status in ("InProgress", "Stopping"):
-            if time.monotonic() > deadline:
-                look = f"aws sagemaker describe-training-job --training-job-name {name}"
-                raise CommandError(f"training job {name} is still {status}\nlook at it: {look}")
-            time.sleep(POLL_SECONDS)
-            status = self._describe()["TrainingJobStatus"]
+            if "not found" not in str(error) and "Could not find" not in str(error):
+                raise
 
     def _describe(self) -> ApiResponse:
         return self._call("sagemaker", "describe-training-job", {"TrainingJobName": self._submission.name})
