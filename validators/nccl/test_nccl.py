@@ -218,11 +218,7 @@ def test_loader(inspection: Inspection, libraries: Libraries, nccl: InstalledNcc
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
     second = second_nccl(libraries, nccl.path)
-    users = [
-        path for path, closure in libraries.closures.items() if second and closure.libraries.get(LIBNCCL) == second
-    ]
-    users = [path for path in (*users, *libraries.gpu_code) if second and "/torch/lib/" not in path]
-    users = [path for path in users if not (CUPY_FOLDER in path and _cupy_opens_wheels(inspection))]
+    users = _users(inspection, libraries, second) if second else []
     banner = libraries.nccl[second].banner if second in libraries.nccl else ""
     torch_version = libraries.nccl[nccl.path].banner if nccl.path in libraries.nccl else nccl.version
     signs = ", ".join(
@@ -239,6 +235,13 @@ def test_loader(inspection: Inspection, libraries: Libraries, nccl: InstalledNcc
         "or its folder from LD_LIBRARY_PATH",
         severity="note" if second and not users else None,
     )
+
+
+def _users(inspection: Inspection, libraries: Libraries, nccl: str) -> list[str]:
+    """Return the programs and libraries, beside torch's, that take this NCCL or have code for GPUs."""
+    takers = [path for path, closure in libraries.closures.items() if closure.libraries.get(LIBNCCL) == nccl]
+    others = ("/torch/lib/", *([CUPY_FOLDER] if _cupy_opens_wheels(inspection) else []))
+    return [path for path in (*takers, *libraries.gpu_code) if not any(folder in path for folder in others)]
 
 
 def _cupy_opens_wheels(inspection: Inspection) -> bool:
