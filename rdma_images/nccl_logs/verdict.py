@@ -134,7 +134,7 @@ def _judge_channels(summary: LogSummary, patterns: LogPatterns) -> NetworkSenten
         return "fallback", f"the channels use TCP sockets ({counted}): {_causes(summary)}"
     if unknown_networks := sorted(name for name, carrier in carriers.items() if carrier is None):
         return "unknown", f"a channel uses {', '.join(unknown_networks)}, a network that is not known here ({counted})"
-    if _announced_sockets(summary, patterns):
+    if _has_announced_sockets(summary, patterns):
         sentence = f"some ranks announced TCP sockets, beside the channels of others ({counted}): {_causes(summary)}"
         return "fallback", sentence
     if set(carriers.values()) == {"libfabric"}:
@@ -179,7 +179,7 @@ def _judge_announcements(summary: LogSummary, patterns: LogPatterns) -> NetworkS
     if other_providers:
         names = ", ".join(other_providers)
         return "fallback", f"libfabric chose {names}, not EFA, and no channel of a network is in the log"
-    if _announced_sockets(summary, patterns):
+    if _has_announced_sockets(summary, patterns):
         nodes = max(summary.processes.nodes.values(), default=0)
         job = f"for a job on {nodes} nodes, " if nodes > 1 else ""
         sentence = f"NCCL announced TCP sockets, {job}and no channel of a network is in the log: {_causes(summary)}"
@@ -198,7 +198,7 @@ def _judge_announcements(summary: LogSummary, patterns: LogPatterns) -> NetworkS
     return "unknown", "no line of NCCL's is in the log: run the job with NCCL_DEBUG=INFO and keep what it prints"
 
 
-def _announced_sockets(summary: LogSummary, patterns: LogPatterns) -> bool:
+def _has_announced_sockets(summary: LogSummary, patterns: LogPatterns) -> bool:
     """Return whether a rank has no other network than TCP.
 
     On one node that is healthy: none is used there.

@@ -89,7 +89,7 @@ def _plan_row(
         nearest_row = nearest(planned, target, facts, changes, broken, IMAGE_AXES if base else ())
     else:
         image = _image(planned, target, facts, base, partial(matrix.where, "targets", planned.target))
-        broken = (*source_builds.broken_rules(image, facts), *additions.broken_rules(image, facts))
+        broken = (*source_builds.compiler_rules(image, facts), *additions.broken_rules(image, facts))
         if not broken:
             return image
     leave_out = {axis: changes[axis] for axis in planned.foreign if axis in changes}

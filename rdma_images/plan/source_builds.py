@@ -122,7 +122,7 @@ def _read_patch(name: str, where: str) -> str:
     return files.read_text(file)
 
 
-def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
+def compiler_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return the source packages that need a CUDA compiler, if the image has none."""
     table = facts.table(SourcePackages).packages
     needing = [name for name in image.source_packages if name in table and table[name].cuda]
