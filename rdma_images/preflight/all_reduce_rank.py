@@ -102,8 +102,7 @@ def run_rank(nccl_path: str, rank: int, ranks: int, gpu: int, size: int) -> dict
     call_cuda(cuda, "cuMemsetD32_v2", buffer, ctypes.c_uint(one), ctypes.c_size_t(size // 4))
 
     def sum_up() -> None:
-        address = buffer.value
-        call_nccl(nccl, "ncclAllReduce", address, address, size // 4, FLOAT32, SUM, communicator, None)
+        call_nccl(nccl, "ncclAllReduce", buffer.value, buffer.value, size // 4, FLOAT32, SUM, communicator, None)
 
     sum_up()
     call_cuda(cuda, "cuCtxSynchronize")

@@ -71,6 +71,12 @@ class Device:
         """Return whether its file opens."""
         return not self.open_errno
 
+    @property
+    def refusal(self) -> str:
+        """Return why its file does not open."""
+        words = REFUSALS.get(self.open_errno, "no more is known")
+        return f"{self.name} cannot be opened: {os.strerror(self.open_errno)}; {words}"
+
 
 def gid_table(port: str) -> Iterator[Gid]:
     """Yield index, address and type of each GID of a port that is set."""
@@ -109,26 +115,28 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
     """Yield the faults of the devices of `fabric` ("" if TCP will do), of which the job asked for `count` (0: any)."""
     present = devices_of_fabric(devices, fabric)
     usable = [device for device in present if device.is_usable]
-    if nodes < 2 and not (fabric or count or usable):  # missing devices are then no fault
+    is_required = bool(fabric or count)
+    if nodes < 2 and not (is_required or usable):  # missing devices are then no fault
         return
-    severity, reason = "error" if fabric or count else "warning", ""
-    if refused := [device for device in present if device.open_errno not in (0, errno.ENOENT)]:
-        words = REFUSALS.get(refused[0].open_errno, "no more is known")
-        reason = f"{refused[0].name} cannot be opened: {os.strerror(refused[0].open_errno)}; {words}"
+    reason = next((device.refusal for device in present if device.open_errno not in (0, errno.ENOENT)), "")
     if not present:
         kind = "RDMA" if fabric in ("", "any") else fabric
         sentence = f"the kernel has no {kind} device: its driver is not loaded, or the instance has none"
-        yield severity if fabric or count else "note", "devices", sentence
+        yield "error" if is_required else "note", "devices", sentence
     elif not usable:
         names = ", ".join(device.name for device in present[:4])
         absent = f"the node has {names}, but this container's /dev/infiniband has none of them: request the devices"
-        yield severity, "devices", reason or absent
+        yield "error" if is_required else "warning", "devices", reason or absent
     elif len(usable) < count:
         counted = f"{len(usable)} of {count} adapters can be used here"
         # With one less the job runs nearly as fast, and a device plugin may have kept it for the node.
         severity = "error" if len(usable) < count - 1 else "warning"
         yield severity, "devices", f"{counted}: {reason}" if reason else counted
-    down = [device.name for device in selected_devices(usable) if device.state and "ACTIVE" not in device.state]
+
+
+def check_ports(devices: list[Device]) -> Iterator[Finding]:
+    """Yield the devices whose port has no link; `devices` are the fabric's that can be used."""
+    down = [device.name for device in selected_devices(devices) if device.state and "ACTIVE" not in device.state]
     if down:
         yield "error", "ports", f"the port is not active: {', '.join(down)}"
 
@@ -139,8 +147,7 @@ def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
         if not (device.is_usable and device.link_layer == "Ethernet"):
             continue
         if not any("v2" in kind and not gid.is_link_local for _, gid, kind in device.gids):
-            sentence = f"{device.name} has no GID of RoCE v2 that is routed: give its interface an IP address"
-            yield "error", "gids", sentence
+            yield "error", "gids", f"{device.name} has no routed GID of RoCE v2: give its interface an IP address"
         chosen = [gid for number, gid, _ in device.gids if index.isdigit() and number == int(index)]
         if index.isdigit() and not chosen:
             yield "error", "gids", f"NCCL_IB_GID_INDEX={index}, and {device.name} has no such GID"
@@ -153,13 +160,12 @@ def check_mtu(devices: list[Device], expected: int) -> Iterator[Finding]:
     fitting = max((mtu for mtu in MTUS if mtu <= expected), default=0)
     # As libibverbs has it, for a pod does not see the interface.
     listing = run_program("ibv_devinfo") if fitting else ""
-    found = re.findall(r"^hca_id:\s*(\S+)(?:\n(?!hca_id).*)*?active_mtu:\s*(\d+)", listing, re.M)
-    mtus = {name: int(mtu) for name, mtu in found}
+    mtus = dict(re.findall(r"^hca_id:\s*(\S+)(?:\n(?!hca_id).*)*?active_mtu:\s*(\d+)", listing, re.M))
     for device in devices if fitting else ():
         if device.mtu and device.mtu != str(expected):
             sentence = f"the interface of {device.name} has an MTU of {device.mtu}, and the job was made for {expected}"
             yield "error", "mtu", sentence
-        elif not device.mtu and mtus.get(device.name, fitting) != fitting:
+        elif not device.mtu and int(mtus.get(device.name, fitting)) != fitting:
             sentence = f"{device.name} has an active MTU of {mtus[device.name]}, and over an interface with the job's"
             yield "error", "mtu", f"{sentence} MTU of {expected} it has {fitting}"
 

@@ -57,9 +57,8 @@ def socket_interfaces(
 ) -> list[Interface]:
     """Return the interfaces of NCCL's sockets, by its own rule: it starts over the first.
 
-    `setting` and `family` are the values of NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY, "" where they are not set. NCCL
-    before 2.28 takes interfaces without a link, too, and those of libvirt as any other; of one that is not known the
-    newest's rule is taken.
+    `setting` and `family` are NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY, "" if unset. NCCL before 2.28 also takes
+    interfaces without a link, and those of libvirt as any other; an unknown version follows the newest's rule.
     """
     is_old = nccl is not None and nccl.version < (2, 28, 0)
     rows = [row for row in rows if (is_old or row.is_running) and row.address != "::1"]

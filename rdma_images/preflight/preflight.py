@@ -72,17 +72,18 @@ class Preflight:
             yield "warning", "hardware", "neither a GPU nor an RDMA device is here: only the interfaces were checked"
             return
         yield from devices.check_devices(self.devices, options.require, options.adapters, nodes)
+        yield from devices.check_ports(self.usable)
         yield from devices.check_gids(self.fabric_devices, os.environ.get("NCCL_IB_GID_INDEX", ""))
         yield from devices.check_mtu(self.fabric_devices, options.mtu)
         yield from devices.check_limits(root, self.fabric_devices)
         yield from gpus.check_gpus(root, options.gpus)
         yield from gpus.check_gpudirect(root, self.usable)
 
-    def run_checks(self) -> bool:
+    def checks_failed(self) -> bool:
         """Run the checks of this node, of the nodes together, and the all-reduce; return True if one failed."""
         failed = print_findings(self.local_findings())
         if self.node.nodes < 2:
-            return failed or self.run_all_reduce(None)
+            return failed or self.all_reduce_failed(None)
         if not self.node.first:
             sentence = f"no variable says which of {self.node.nodes} nodes is the first, so they do not meet"
             print_line("warning", "nodes", f"{sentence}: set MASTER_ADDR")
@@ -91,7 +92,7 @@ class Preflight:
         try:
             with Meeting(self.node, address, self.options.port) as nodes_meeting:
                 failed |= print_findings(self.meeting_findings(nodes_meeting))
-                return self.share_failure(nodes_meeting, failed) or self.run_all_reduce(nodes_meeting)
+                return self.any_node_failed(nodes_meeting, failed) or self.all_reduce_failed(nodes_meeting)
         except OSError as error:
             print_line("error", "nodes", str(error))
             return True
@@ -111,7 +112,7 @@ class Preflight:
             yield "warning", "differences", sentence
         yield from meeting.check_neighbour(reply["neighbour"]["name"], reply["neighbour"]["address"])
 
-    def share_failure(self, nodes_meeting: Meeting, failed: bool) -> bool:
+    def any_node_failed(self, nodes_meeting: Meeting, failed: bool) -> bool:
         """Tell the nodes whether this one failed, and print which others did; return True if one failed."""
         names = nodes_meeting.nodes_where(failed)
         if names and not failed:
@@ -129,7 +130,7 @@ class Preflight:
             print_line("warning", "all-reduce", f"not run: {obstacle}")
         return not obstacle
 
-    def run_all_reduce(self, nodes_meeting: Meeting | None) -> bool:
+    def all_reduce_failed(self, nodes_meeting: Meeting | None) -> bool:
         """Run the all-reduce if there are GPUs and every node can, and print its findings; return True if it failed."""
         if self.gpus * self.node.nodes < 2:
             return False
@@ -149,11 +150,11 @@ class Preflight:
                 all_reduce.check_answers(ranks, answers, self.node, self.usable, self.options.require, self.patterns)
             )
             # The ranks stay until all have an answer: an earlier end breaks the others' connections.
-            return self.share_failure(nodes_meeting, failed) if nodes_meeting else failed
+            return self.any_node_failed(nodes_meeting, failed) if nodes_meeting else failed
 
     def run(self, answer_ranks: Callable[[str], None]) -> int:
         """Check, run the command, print the last line, return the exit code; `answer_ranks` is LocalRanks.answer."""
-        if self.run_checks():
+        if self.checks_failed():
             answer_ranks("")
             return self.print_result("none; a check failed", "", CHECK_FAILED)
         if not self.options.command:

@@ -90,7 +90,7 @@ def test_a_device_file_without_its_device(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gids", "index", "line"),
     [
-        ((LOCAL, LOCAL), "", "error gids: mlx5_0 has no GID of RoCE v2 that is routed"),
+        ((LOCAL, LOCAL), "", "error gids: mlx5_0 has no routed GID of RoCE v2"),
         ((LOCAL, MAPPED), "3", "error gids: NCCL_IB_GID_INDEX=3, and mlx5_0 has no such GID"),
         ((LOCAL, MAPPED, ZERO), "2", "error gids: NCCL_IB_GID_INDEX=2, and mlx5_0 has no such GID"),
         ((LOCAL, MAPPED), "0", "warning gids: NCCL_IB_GID_INDEX=0 is a link-local GID of mlx5_0"),
