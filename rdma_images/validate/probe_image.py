@@ -22,11 +22,7 @@ EMULATION_FACTOR = 4.0  # times as long where the image's programs are emulated
 
 
 def measure_image(
-    client: DockerClient,
-    engine: Engine,
-    image_config: ImageConfig,
-    progress: Progress = silent,
-    instance: str = "",
+    client: DockerClient, engine: Engine, image_config: ImageConfig, progress: Progress = silent, instance: str = ""
 ) -> Measured:
     """Return all that can be measured in an image; what cannot has its reason in `missing`.
 
@@ -59,11 +55,7 @@ def _container_host(box: container.SealedContainer, engine: Engine, image_config
 
 
 def _measure_inside(
-    box: container.SealedContainer,
-    host: Host,
-    limit: float,
-    image_config: ImageConfig,
-    activities: list[str],
+    box: container.SealedContainer, host: Host, limit: float, image_config: ImageConfig, activities: list[str]
 ) -> Measured:
     """Return what is measured with the image's Python in `limit` seconds a probe, else with its files.
 

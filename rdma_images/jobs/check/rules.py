@@ -137,11 +137,7 @@ def image_by_tag(group: NodeGroup, context: CheckContext) -> Iterator[FileProble
             yield FileProblem(image, message, "name the image by its digest, @sha256:…")
 
 
-@rule(
-    "plugin.missing",
-    "warning",
-    "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull request 878",
-)
+@rule("plugin.missing", "warning", "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull request 878")
 def plugin_by_path(group: NodeGroup, context: CheckContext) -> Iterator[FileProblem]:
     """Report a plugin by a path that no volume brings: that of one build of an image."""
     for variable in PLUGINS:
