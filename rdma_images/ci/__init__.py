@@ -1,1 +1,1 @@
-"""The matrix for CI: which jobs, on which machines, with what in common."""
+"""For CI: which jobs there are, on which machines, with what in common; and how its workflow installs this tool."""

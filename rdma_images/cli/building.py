@@ -97,19 +97,13 @@ def validate(
         refuse_beside("--list", {"--host": host, "--image": image, "--fabric": fabric, "--instance": instance})
     if image:
         refuse_beside("--image", choice)
-    if image or (host and not any(choice.values())):
-        subjects = tuple(map(candidates.ValidationCandidate, dict.fromkeys(image or [""])))
-    else:
-        loaded_project = load_project(target, onto)
-        chosen = target_options.chosen_images(loaded_project, target, all, set)
-        if list:
-            listed_tiers = tiers if tier else candidates.TIERS
-            listed = {planned.id: suite.list_checks(planned, listed_tiers) for planned in chosen}
-            show(check_list.as_json(listed) if json else check_list.check_list_text(listed))
-            return
-        subjects = candidates.planned_candidates(chosen)
-    if host and len(subjects) > 1:
-        raise RefusedError(f"--host {host} measures one machine, and {len(subjects)} images are chosen\nchoose one")
+    is_planned = any(choice.values()) or not (image or host)
+    planned = target_options.chosen_images(load_project(target, onto), target, all, set) if is_planned else None
+    if list:
+        listed = {row.id: suite.list_checks(row, tiers if tier else candidates.TIERS) for row in planned or ()}
+        show(check_list.as_json(listed) if json else check_list.check_list_text(listed))
+        return
+    subjects = candidates.chosen_candidates(planned, image, host)
     running = None if host else engine.ensure(progress)
     reports = []
     scenario = validate_image.FabricScenario(fabric, instance)

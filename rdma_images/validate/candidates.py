@@ -22,12 +22,25 @@ class ValidationCandidate:
     build: BuildRecord | None = None
 
 
-def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ...]:
-    """Return the candidates of images that were built here.
+def chosen_candidates(
+    planned: Sequence[Image] | None, images: Sequence[str], host: str
+) -> tuple[ValidationCandidate, ...]:
+    """Return the candidates of the options: planned images, else those of --image, else the image that a host runs.
 
     Raises:
-        RefusedError: One was not built here.
+        RefusedError: A planned image was not built here, or several are chosen for one host.
     """
+    if planned is None:
+        candidates = tuple(map(ValidationCandidate, dict.fromkeys(images or [""])))
+    else:
+        candidates = _built_candidates(planned)
+    if host and len(candidates) > 1:
+        raise RefusedError(f"--host {host} measures one machine, and {len(candidates)} images are chosen\nchoose one")
+    return candidates
+
+
+def _built_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ...]:
+    """Return the candidates of planned images. Raises RefusedError for one that was not built here."""
     candidates = []
     for image in images:
         build = BUILD_FILE.read_if_valid(image.id)
