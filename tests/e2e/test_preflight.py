@@ -86,7 +86,7 @@ def test_the_ranks_of_mpirun(network: str, code: int) -> None:
         ["unshare", "--mount", "sh", "-ec", script], env=environment, capture_output=True, text=True, timeout=300
     )
     assert results(done.stdout) == [("fallback" if code else "efa", str(code))], done.stdout + done.stderr
-    assert done.stdout.count("the command runs") == 2
+    assert done.stdout.count("the command runs") in ((1, 2) if code else (2,))  # mpirun may end the other before
     assert (done.returncode == 0) == (code == 0)
 
 
