@@ -22,6 +22,8 @@ from rdma_images.plan.nearest import nearest
 from rdma_images.plan.refusals import Plan, Refusal
 
 TAG_WORDS = {"variant": {"devel": "devel"}, "fallback": {"allow": "fallback"}, "platform": {"linux/arm64": "arm64"}}
+# What compiles Triton's launcher while a program runs: 79 MB to pull. clang is larger; tcc refuses Python's headers.
+COMPILER = ("gcc", "libc6-dev", "libpython3-dev")
 MAX_TAG_LENGTH = 128  # characters, and the alphabet below: github.com/distribution/reference, regexp.go
 _TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
 
@@ -96,10 +98,6 @@ def _plan_row(
     return Refusal(planned.target, planned.axes, broken, nearest_row, leave_out)
 
 
-# What compiles Triton's launcher while a program runs: 79 MB to pull. clang is larger; tcc refuses Python's headers.
-COMPILER = ("gcc", "libc6-dev", "libpython3-dev")
-
-
 PLAN = step_file("plan.json", "plan", dict[str, object])
 
 
@@ -142,7 +140,6 @@ def _image(
         component.name: replace(parts[component.name], details=component.details(planned, facts))
         for component in present_components
     }
-    sources = source_builds.source_packages(planned, target, facts)
     asked = requirements_file.read_requirements(target, measured.versions, where)
     image = Image(
         id=f"{planned.target}-{label}",
@@ -156,10 +153,6 @@ def _image(
         python_packages=(*asked.packages, *_brought_packages(planned, target, facts)),
         constraints=tuple(asked.constraints),
         hashes=asked.hashes,
-        source_packages=sources,
-        source_architectures=source_builds.architectures(planned, sources, facts),
-        source_builds=source_builds.source_builds(planned, sources, target.package_options, facts, where),
-        no_deps=source_builds.no_deps(sources, target, facts),
         debian_packages=(*target.debian_packages, *(COMPILER if target.compiler else ())),
         requirements=tuple(
             requirement for component in present_components for requirement in component.requirements(planned, facts)
@@ -167,19 +160,35 @@ def _image(
         unknown=rules.unknown_facts(planned, facts),
         environment=image_settings.image_environment(planned.axes, planned.fabric, detailed, facts),
         run_settings=tuple(image_settings.run_settings(planned.fabric, facts)),
-        toolkit=toolkit_requirements(planned["cuda"], facts)
-        if sources or any(component.is_compiled(planned, facts) for component in present_components)
-        else (),
         template=target.template or planned.target,
         stages=target.stages,
         additions=additions.additions(target, base.workdir if base else None),
         checks=target.checks,
         secrets=dict(target.secrets),
     )
-    source_builds.require_named(image, target.package_options, where)
+    image = _with_source_builds(image, planned, target, facts, where)
     if base:
         return onto.image_onto(image, base)
     return replace(image, limitations=tuple(image_settings.limitations(image, facts)))
+
+
+def _with_source_builds(
+    image: Image, planned: Candidate, target: Target, facts: Facts, where: Callable[..., str]
+) -> Image:
+    """Return the image with the packages that are compiled for it, how, and with which compiler."""
+    sources = source_builds.source_packages(planned, target, facts)
+    parts = (component for component in components.ALL if component.name in planned)
+    is_compiled = bool(sources) or any(component.is_compiled(planned, facts) for component in parts)
+    image = replace(
+        image,
+        source_packages=sources,
+        source_architectures=source_builds.architectures(planned, sources, facts),
+        source_builds=source_builds.source_builds(planned, sources, target.package_options, facts, where),
+        no_deps=source_builds.no_deps(sources, target, facts),
+        toolkit=toolkit_requirements(planned["cuda"], facts) if is_compiled else (),
+    )
+    source_builds.require_named(image, target.package_options, where)
+    return image
 
 
 def _brought_packages(planned: Candidate, target: Target, facts: Facts) -> Iterator[str]:
