@@ -52,10 +52,8 @@ def plan(
     for name in targets or _targets_with_axes(matrix, changes):
         target, base = matrix.target(name), None
         if target.onto:
-            if (base := (measure_base or onto.find_record)(target.onto)) is None:
-                if name in targets:
-                    fix = f"run `{COMMAND} plan --target {name} --onto {target.onto}` first"
-                    raise RefusedError(f"{name}: {target.onto} was not measured on this machine\n{fix}")
+            base = _measured(name, target.onto, measure_base or onto.find_record, name in targets)
+            if base is None:
                 unmeasured.append(name)
                 continue
             if broken := onto.broken_rules(base, target, facts):
@@ -73,6 +71,15 @@ def plan(
             else:
                 images.setdefault(result.id, result)
     return Plan(tuple(images.values()), tuple(refusals.values()), tuple(unmeasured))
+
+
+def _measured(name: str, ref: str, measure_base: onto.MeasureBase, is_named: bool) -> ExistingImage | None:
+    """Return the image that a target is added to; None if it was not measured. Raises RefusedError if it is named."""
+    base = measure_base(ref)
+    if base is None and is_named:
+        fix = f"run `{COMMAND} plan --target {name} --onto {ref}` first"
+        raise RefusedError(f"{name}: {ref} was not measured on this machine\n{fix}")
+    return base
 
 
 def _plan_row(
