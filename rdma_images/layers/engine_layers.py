@@ -3,9 +3,10 @@
 import json
 import tarfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from rdma_images.layers.private_engine_pull import EngineRefusedError, blob_file
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.registry.client import OCI_INDEX
 
+Layers = Sequence[StoredLayer]
+Transfer = Callable[[Layers], None]
 ENGINE_ANSWER_SECONDS = 600  # without an answer: an engine says nothing while it unpacks
 
 
@@ -95,8 +98,7 @@ def load_image(
     partial_names: list[str] = []
     for batch in _batches(layer_set.recipes, layer_pool):
         layers += batch
-        files = [layer for _, layer in batch]
-        unsent = [layer for layer in files if not engine_layers.has(layer.blob(layer_set.variant))]
+        unsent = [layer for _, layer in batch if not engine_layers.has(layer.blob(layer_set.variant))]
         is_last = len(layers) == len(layer_set.recipes)
         if is_last:
             layer_store.check_collisions(layer_set.recipes)
@@ -104,14 +106,8 @@ def load_image(
             name = layer_set.ref if is_last else f"{layer_set.ref}-{len(layers)}"
             blobs = [(recipe.title, layer.blob(layer_set.variant)) for recipe, layer in layers]
             image = layer_image(blobs, layer_set.platform, layer_set.compression)
-            try:
-                _transfer(image, name, layer_set, unsent, engine)
-            except EngineRefusedError:
-                # An engine may lack blobs that its images name: they are then sent once more.
-                if len(unsent) == len(layers):
-                    raise
-                progress("the engine lacks blobs of its own images: all wheel layers are offered to it again")
-                _transfer(image, name, layer_set, [layer for _, layer in layers], engine)
+            transfer = partial(_transfer, image, name, layer_set, engine)
+            _transfer_or_offer_all(transfer, unsent, [layer for _, layer in layers], progress)
             engine_layers.add(layer.blob(layer_set.variant) for layer in unsent)
             partial_names += [] if is_last else [name]
             if unsent:
@@ -121,7 +117,19 @@ def load_image(
     return LoadedImage(layer_set.ref, tuple(layer.blob(layer_set.variant) for _, layer in layers))
 
 
-def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequence[StoredLayer], engine: Engine) -> None:
+def _transfer_or_offer_all(transfer: Transfer, unsent: Layers, layers: Layers, progress: Progress) -> None:
+    """Load an image with the layers `unsent`; where the engine then refuses it, with all. Raises as `_transfer`."""
+    try:
+        transfer(unsent)
+    except EngineRefusedError:
+        # An engine may lack blobs that its images name: they are then sent once more.
+        if len(unsent) == len(layers):
+            raise
+        progress("the engine lacks blobs of its own images: all wheel layers are offered to it again")
+        transfer(layers)
+
+
+def _transfer(image: LayerImage, name: str, layer_set: LayerSet, engine: Engine, unsent: Layers) -> None:
     """Load an image into the engine, sending only the layers `unsent`.
 
     Raises:
