@@ -1,5 +1,7 @@
 """libfabric, its efa provider, and the tool that shows them."""
 
+from collections.abc import Iterator, Mapping
+
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.fabric_software import EFA_INSTALLER, Efa
@@ -90,42 +92,38 @@ def test_libfabric_version(
     by_path = {
         path: stated for path, stated in libraries.libfabric.items() if stated and path.startswith("/opt/amazon/efa/")
     }
-    foreign = {p: version for p, version in by_path.items() if official and not _is_bundled(version, bundled)}
+    foreign = list(_foreign_libfabric(by_path, bundled)) if official else []
     verbs = {path: versions.major(version) for path, version in rdma_core(libraries).items()}
     required_core = row.rdma_core if row else None
-    older = [p for p, major in verbs.items() if required_core and major < versions.major(required_core)]
+    older = list(_older_rdma_core(verbs, required_core)) if required_core else []
     if not (by_path and official) and not (verbs and required_core):
         skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
-    aws_build = f"not the EFA installer's {bundled or 'build by AWS'}"
-    faults = [
-        f"{path} is libfabric {version}, {aws_build}, with which the plugin was tested"
-        for path, version in foreign.items()
-    ]
-    faults += [
-        f"{path} is of rdma-core {verbs[path]}, older than the EFA installer's {required_core}{_effect(path)}"
-        for path in older
-    ]
     expected = [official] if by_path else []
     expected += [f"rdma-core {required_core} or later"] if verbs and required_core else []
     found = [*by_path.values(), *(f"rdma-core {major}" for major in dict.fromkeys(verbs.values()))]
     require(
-        not faults,
+        not foreign and not older,
         expected=f"{' and '.join(expected)}, of the EFA installer {installer}",
-        actual="; ".join(faults) or ", ".join(found),
+        actual="; ".join([*foreign, *older]) or ", ".join(found),
         fix=LIBFABRIC_FIX if foreign else RDMA_CORE_FIX,
     )
 
 
-def _is_bundled(version: str, bundled: str | None) -> bool:
-    """Return whether a libfabric is the installer's, or where unknown one of AWS's."""
-    return "amzn" in version if not bundled else version == bundled or version.startswith(f"{bundled}amzn")
+def _foreign_libfabric(by_path: Mapping[str, str], bundled: str | None) -> Iterator[str]:
+    """Yield a sentence for each libfabric that is not the installer's, or where that is unknown none of AWS's."""
+    for path, version in by_path.items():
+        if not ("amzn" in version if not bundled else version == bundled or version.startswith(f"{bundled}amzn")):
+            own = f"not the EFA installer's {bundled or 'build by AWS'}"
+            yield f"{path} is libfabric {version}, {own}, with which the plugin was tested"
 
 
-def _effect(path: str) -> str:
-    """Return what an older library of rdma-core costs, for the end of a sentence."""
-    return (
-        ", and tells the plugin less of the device" if base_name(path).startswith("libefa") else ", and lacks its fixes"
-    )
+def _older_rdma_core(verbs: Mapping[str, int], required: str) -> Iterator[str]:
+    """Yield a sentence for each library of an rdma-core older than the installer's, and what that costs."""
+    for path, major in verbs.items():
+        if major < versions.major(required):
+            is_libefa = base_name(path).startswith("libefa")
+            effect = "tells the plugin less of the device" if is_libefa else "lacks its fixes"
+            yield f"{path} is of rdma-core {major}, older than the EFA installer's {required}, and {effect}"
 
 
 @validator("libfabric.fi-info", source=FI_INFO_SOURCE)
