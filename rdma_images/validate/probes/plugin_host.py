@@ -75,7 +75,7 @@ def shared_object(soname: str, addresses: dict[str, int], machine: str) -> bytes
     return bytes(image)
 
 
-def stand_in(soname: str, functions: dict[str, Any]) -> None:
+def map_stand_in(soname: str, functions: dict[str, Any]) -> None:
     """Map a library called `soname` of these callbacks, which dlopen() then returns."""
     _kept_alive.append(functions)
     addresses = {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in functions.items()}
@@ -98,7 +98,7 @@ def runtime_version(path: str) -> int:
     return number.value or UNKNOWN_RUNTIME
 
 
-def cuda(version: int) -> dict[str, Any]:
+def cuda_stand_ins(version: int) -> dict[str, Any]:
     """Return stand-ins of CUDA's runtime functions, whose driver finds no GPU."""
     driver: dict[str, Any] = {}
     to_version = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))
@@ -153,7 +153,7 @@ def mapped_file(library: ctypes.CDLL) -> str:
     return os.path.realpath((fields[1] or b"").decode("utf-8", "replace"))
 
 
-def mapped() -> list[str]:
+def mapped_libraries() -> list[str]:
     """Return the shared libraries that are mapped into this process."""
     with open("/proc/self/maps") as file:
         paths = [line.split(None, 5)[5].strip() for line in file if len(line.split(None, 5)) == 6]
@@ -181,7 +181,7 @@ def logger() -> Any:
     return callback
 
 
-def opened(name: str) -> ctypes.CDLL | None:
+def open_library(name: str) -> ctypes.CDLL | None:
     """Open a library as NCCL does, and report the result as events; None if it fails."""
     event(step="open", name=name)
     try:
@@ -193,31 +193,31 @@ def opened(name: str) -> ctypes.CDLL | None:
     return library
 
 
-def exported(library: ctypes.CDLL, prefix: str, numbers: Iterable[int]) -> int:
+def newest_interface(library: ctypes.CDLL, prefix: str, numbers: Iterable[int]) -> int:
     """Return the newest of these interfaces that the library has; 0 for none."""
     return next((n for n in sorted(numbers, reverse=True) if hasattr(library, "%s%d" % (prefix, n))), 0)
 
 
-def plugin(request: dict[str, Any]) -> None:
+def run_plugin(request: dict[str, Any]) -> None:
     """Open a plugin, look for the interfaces of this NCCL, and start the newest."""
     if request.get("cuda_stub"):
         try:
-            stand_in("libcudart.so", cuda(runtime_version(request["cuda_stub"])))
+            map_stand_in("libcudart.so", cuda_stand_ins(runtime_version(request["cuda_stub"])))
             event(step="cuda_stub", names=list(RUNTIME))
         except (OSError, KeyError, AttributeError) as error:
             event(step="cuda_stub", error=str(error)[:MAX_LINE_BYTES])
-    library = opened(request["name"])
+    library = open_library(request["name"])
     if library is None:
         return
-    interfaces = {kind: exported(library, kind, numbers) for kind, numbers in request["looks_for"].items()}
+    interfaces = {kind: newest_interface(library, kind, numbers) for kind, numbers in request["looks_for"].items()}
     event(step="interfaces", interfaces=interfaces)
     version = interfaces.get("ncclNetPlugin_v", 0)
     if version:
-        start(library, version)
-    event(step="mapped", files=mapped())
+        start_plugin(library, version)
+    event(step="mapped", files=mapped_libraries())
 
 
-def start(library: ctypes.CDLL, version: int) -> None:
+def start_plugin(library: ctypes.CDLL, version: int) -> None:
     """Call `init` and `devices` of an interface: NVIDIA/nccl src/include/plugin/net/net_v*.h."""
     fields = (ctypes.c_void_p * 3).in_dll(library, "ncclNetPlugin_v%d" % version)
     log, context, config = logger(), ctypes.c_void_p(), (ctypes.c_int * 16)(-1)
@@ -248,12 +248,12 @@ def function_pointer(address: int | None) -> Callable[..., int]:
     return ctypes.CFUNCTYPE(ctypes.c_int)(address or 0)
 
 
-def libfabric(request: dict[str, Any]) -> None:
+def run_libfabric(request: dict[str, Any]) -> None:
     """Open a libfabric, and list its providers as fi_info does.
 
     Their own log goes to the standard error.
     """
-    library = opened(request["name"])
+    library = open_library(request["name"])
     if library is None:
         return
     library.fi_version.restype = ctypes.c_uint32
@@ -271,12 +271,12 @@ def libfabric(request: dict[str, Any]) -> None:
         names.append((attributes[2] or b"").decode("utf-8", "replace"))  # prov_name
         head = ctypes.cast(ctypes.c_void_p(fields[0]), type(head))
     event(step="listed", result=result, names=list(dict.fromkeys(names)))
-    event(step="mapped", files=mapped())
+    event(step="mapped", files=mapped_libraries())
 
 
-def verbs(request: dict[str, Any]) -> None:
+def run_verbs(request: dict[str, Any]) -> None:
     """Open libibverbs as NCCL does, list its devices, and open its providers."""
-    library = next(filter(None, map(opened, request["names"])), None)
+    library = next(filter(None, map(open_library, request["names"])), None)
     if library is None:
         return
     number = ctypes.c_int(0)
@@ -285,13 +285,13 @@ def verbs(request: dict[str, Any]) -> None:
     devices = library.ibv_get_device_list(ctypes.byref(number))
     event(step="listed", result=0 if devices else -1, number=number.value)
     for path in request["providers"]:
-        opened(path)
+        open_library(path)
 
 
 def main() -> None:
     """Do what the request asks: {"do": "plugin", "libfabric" or "verbs", ...}."""
     request = json.loads(sys.argv[1])
-    {"plugin": plugin, "libfabric": libfabric, "verbs": verbs}[request["do"]](request)
+    {"plugin": run_plugin, "libfabric": run_libfabric, "verbs": run_verbs}[request["do"]](request)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ table = (ctypes.c_void_p * 3)(address(NAME), address(INIT), address(DEVICES))
 content = host.shared_object("libours-net.so", {"ncclNetPlugin_v8": ctypes.addressof(table)}, os.uname().machine)
 file = os.memfd_create("x"); os.write(file, content)
 kept = ctypes.CDLL("/proc/self/fd/%d" % file)
-host.plugin({"name": "libours-net.so", "looks_for": {"ncclNetPlugin_v": [6, 7, 8, 11], "ncclTunerPlugin_v": [5]}})
+host.run_plugin({"name": "libours-net.so", "looks_for": {"ncclNetPlugin_v": [6, 7, 8, 11], "ncclTunerPlugin_v": [5]}})
 """
 
 
@@ -67,7 +67,7 @@ def test_the_stand_in_of_cudas_runtime_answers_who_opens_it_by_name(function: st
     program = """
 import ctypes, json, sys, types
 host = types.ModuleType("host"); exec(compile(sys.argv[1], "host.py", "exec"), host.__dict__)
-host.stand_in("libcudart.so", host.cuda(13020))
+host.map_stand_in("libcudart.so", host.cuda_stand_ins(13020))
 runtime, number, entry, found = ctypes.CDLL("libcudart.so"), ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int(9)
 if FUNCTION.startswith("cuda"):
     getattr(runtime, FUNCTION)(ctypes.byref(number))
