@@ -86,7 +86,7 @@ class _InEngine:
         self._present = read_engine_layers(engine, compression)
         self.recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
         wanted = ((layer_store.find(recipe), each.variant) for each in layer_sets for recipe in each.recipes)
-        self.has_layers_to_bring = not all(kept and self._present.has(kept.blob(part)) for kept, part in wanted)
+        self.has_layers_to_bring = not all(kept and self._present.has_blob(kept.blob(part)) for kept, part in wanted)
 
     def bring(self, layer_pool: LayerPool) -> dict[LayerSet, LoadedImage]:
         """Load what the engine lacks; return the images of the layers."""

@@ -45,7 +45,7 @@ class EngineLayers:
     private: bool = False  # the engine's blobs are files that this process sees
     loaded: set[str] = field(default_factory=set)  # digests of what was loaded meanwhile
 
-    def has(self, blob: Blob) -> bool:
+    def has_blob(self, blob: Blob) -> bool:
         """Return whether the engine has this very blob."""
         if blob.digest in self.loaded:
             return True
@@ -98,7 +98,7 @@ def load_image(
     partial_names: list[str] = []
     for batch in _batches(layer_set.recipes, layer_pool):
         layers += batch
-        unsent = [layer for _, layer in batch if not engine_layers.has(layer.blob(layer_set.variant))]
+        unsent = [layer for _, layer in batch if not engine_layers.has_blob(layer.blob(layer_set.variant))]
         is_last = len(layers) == len(layer_set.recipes)
         if is_last:
             layer_store.check_collisions(layer_set.recipes)

@@ -15,20 +15,20 @@ IDS = {LARGE.diff_id, EMPTY.diff_id}
 
 def test_what_was_sent_counts_beside_what_images_have() -> None:
     layers = EngineLayers({LARGE.diff_id})
-    assert layers.has(LARGE)
-    assert not layers.has(EMPTY)
+    assert layers.has_blob(LARGE)
+    assert not layers.has_blob(EMPTY)
     layers.add([EMPTY])
-    assert layers.has(EMPTY)
+    assert layers.has_blob(EMPTY)
 
 
 def test_the_private_engine_has_the_blobs_whose_files_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(engine_layers, "blob_file", lambda digest: tmp_path / digest.replace(":", "-"))
     layers = EngineLayers(set(IDS), private=True)
-    assert not layers.has(LARGE)
+    assert not layers.has_blob(LARGE)
     (tmp_path / LARGE.digest.replace(":", "-")).touch()
-    assert layers.has(LARGE)
-    assert not layers.has(EMPTY)
+    assert layers.has_blob(LARGE)
+    assert not layers.has_blob(EMPTY)
 
 
 def test_a_layer_of_no_image_is_not_there() -> None:
-    assert not EngineLayers().has(LARGE)
+    assert not EngineLayers().has_blob(LARGE)
