@@ -184,7 +184,7 @@ def entry_point_choice(inspection: Inspection) -> str:
 
 
 def verbs_provider_link(inspection: Inspection, driver: str) -> Link:
-    """Return whether libibverbs can open the provider of a driver."""
+    """Return the link of the verbs provider: whether libibverbs can open that of `driver`."""
     tree, network = inspection.measured.tree, inspection.measured.network
     if not tree:
         return Link(name="verbs provider", unknown="the files of the image were not read")

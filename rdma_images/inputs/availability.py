@@ -202,7 +202,7 @@ def _query_all(routes: Sequence[tuple[Route, Source]], mirrors: Mirrors) -> "dic
 
 
 def _query(route: Route, source: Source, mirrors: Mirrors) -> "Reachability":
-    """Return whether a source is reachable by its route."""
+    """Return whether a source is reachable by its route, and the reason or its size in words."""
     via, address = route
     if via == "cache" and source.kind == "base":
         return True, "in the engine, which was measured there"

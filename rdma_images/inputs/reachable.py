@@ -18,7 +18,7 @@ Reachability = tuple[bool, str]  # whether it has the source, and the reason or 
 
 
 def ask_download(address: str, mirrors: Mirrors) -> Reachability:
-    """Return whether a file is there, and its size where the server says it."""
+    """Return whether a file is there, and the reason or its size in words."""
     try:
         size = web.file_size(address, mirrors, TIMEOUT_SECONDS, RETRY_POLICY)
     except web.StatusError as error:
@@ -31,18 +31,18 @@ def ask_download(address: str, mirrors: Mirrors) -> Reachability:
 
 
 def ask_apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
-    """Return whether an apt archive has the signed index of a suite."""
+    """Return whether an apt archive has the signed index of a suite, and the reason or its size in words."""
     is_reachable, reason = ask_download(f"{address}/dists/{suite}/InRelease", mirrors)
     return is_reachable, f"{suite}: {reason}"
 
 
 def ask_index(address: str, project: str, mirrors: Mirrors) -> Reachability:
-    """Return whether a package index knows a project."""
+    """Return whether a package index knows a project, and the reason or its page's size in words."""
     return ask_download(f"{address.rstrip('/')}/{project}/", mirrors)
 
 
 def ask_registry(reference: str, mirrors: Mirrors) -> Reachability:
-    """Return whether a registry has the image with this tag or digest."""
+    """Return whether a registry has the image with this tag or digest, and the reason or its digest in words."""
     try:
         digest = registry_digest(reference, mirrors)
     except RdmaImagesError as error:

@@ -39,7 +39,7 @@ class LayerTask:
 
 
 def devel_file_matcher(patterns: str) -> DevelFileMatcher:
-    """Return whether a path matches one of `patterns`, a line each."""
+    """Return a function that says whether a path matches one of `patterns`, a line each."""
     return re.compile("|".join(map(translate, patterns.splitlines()))).match
 
 

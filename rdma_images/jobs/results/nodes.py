@@ -61,7 +61,7 @@ def _count_used_devices(group: Iterable[Process]) -> int:
 
 
 def _gpudirect(group: Iterable[Process]) -> ValueWithSource | None:
-    """Return whether channels use GPUDirect: "yes", "no", or how many of them."""
+    """Return how many channels use GPUDirect: "yes", "no", or a count; None if no line says it."""
     counts: Counter[bool] = Counter()
     places: dict[bool, str] = {}
     for process in group:
