@@ -174,7 +174,7 @@ def _trim(taken: Container[Path]) -> None:
 
 
 def fetch(tag: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
-    """Write the wheel under a tag into a folder; False where the registry has none that can be taken."""
+    """Write the wheel under a tag into a folder. Return False if the registry has no usable one."""
     try:
         (wheel,) = repository.manifest(tag).layers()
         name = wheel.annotations[TITLE]

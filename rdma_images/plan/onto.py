@@ -147,7 +147,7 @@ def _broken_rules(base: ExistingImage, target: Target, facts: Facts) -> Iterator
         yield _broken_rule("system", f"{system}: this tool's stages were never tried on it", able, "facts/bases.yaml")
     if not base.nccl:
         fix = "install torch with its NCCL wheel, or nvidia-nccl-cu13, into the image first"
-        yield _broken_rule("nccl", "no NCCL is in the image, or more than one and none that torch loads", fix)
+        yield _broken_rule("nccl", "no NCCL is in the image, or several, of which torch loads none", fix)
     elif base.nccl not in facts.nccl.releases:
         releases = sorted(facts.nccl.releases, key=versions.sort_key)
         nearest = next((version for version in releases if versions.at_least(version, base.nccl)), releases[-1])

@@ -104,7 +104,7 @@ def source_builds(
 
 
 def require_named(image: Image, options: Iterable[str], where: Callable[..., str]) -> None:
-    """Raise RefusedError, with file and line, for a name in package-options that is none of the image's packages."""
+    """Raise RefusedError, with file and line, for a name in package-options that the image does not have."""
     named = {canonicalize_name(Requirement(line).name) for line in image.python_packages}
     for name in options:
         if name not in named.union(image.source_packages):

@@ -78,7 +78,7 @@ def counted_folder(path: str) -> str:
 
 
 def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConfig) -> tuple[MeasuredLayer, ...]:
-    """Return the layers of an image, lowest first, with what has no business in them.
+    """Return the layers of an image, lowest first, with the leftovers in each (secrets, caches).
 
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
     Raises RdmaImagesError where the image has a form that is not known.
