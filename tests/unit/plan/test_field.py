@@ -91,7 +91,7 @@ def test_refused_with_the_nearest_that_works(
     [
         ("deepspeed-ngc", {"nccl": "2.31.2"}, "which no wheel would replace\nleave nccl out, or replace it in the"),
         ("dlc-pytorch", {"base": "amazonlinux2023"}, "never tried on RPM systems .*\nbuild on ubuntu24.04"),
-        ("erdma-torch26", {"cuda": "12.9"}, "not known\ndid you mean 13.0 or 12.8"),
+        ("erdma-torch26", {"cuda": "12.9"}, "no such value\ndid you mean 13.0 or 12.8"),
     ],
 )
 def test_what_no_file_of_facts_knows(name: str, changes: dict[str, str], words: str) -> None:
