@@ -79,11 +79,7 @@ def read_engine_layers(engine: Engine, compression: Compression) -> EngineLayers
 
 
 def load_image(
-    layer_set: LayerSet,
-    layer_pool: LayerPool,
-    engine: Engine,
-    engine_layers: EngineLayers,
-    progress: Progress = silent,
+    layer_set: LayerSet, layer_pool: LayerPool, engine: Engine, engine_layers: EngineLayers, progress: Progress = silent
 ) -> LoadedImage:
     """Load the layers into the engine, only those that it lacks, and return them as an image.
 

@@ -85,8 +85,7 @@ class Target(TargetAdditions):
     summary: str = Field(description="What the image is for, in a line.")
     fabric: Fabric = Field(description="The network: efa (AWS) or erdma (Alibaba Cloud).")
     like: str | None = Field(
-        default=None,
-        description="Another target, of this file or built in, whose fields this one inherits.",
+        default=None, description="Another target, of this file or built in, whose fields this one inherits."
     )
     template: str | None = Field(
         default=None, description="The list of stages, dockerfiles/targets/NAME.j2; by default the target's own name."
@@ -120,8 +119,7 @@ class Target(TargetAdditions):
         default=(), description="Packages of the base's archive: name or name=version."
     )
     compiler: bool = Field(
-        default=False,
-        description="Whether gcc and Python's headers are in the image, for Triton and torch.compile.",
+        default=False, description="Whether gcc and Python's headers are in the image, for Triton and torch.compile."
     )
     default: Row = Field(
         description="The default image: a value for each axis that is chosen; the other axes follow.",

@@ -115,10 +115,7 @@ def _report_digest(approved: ApprovedImage) -> str:
 
 
 def _provenance(image: Image, build: BuildRecord, labels: dict[str, str]) -> bytes:
-    revision = {
-        "repository": labels.get("org.opencontainers.image.source", ""),
-        "commit": labels.get(REVISION, ""),
-    }
+    revision = {"repository": labels.get("org.opencontainers.image.source", ""), "commit": labels.get(REVISION, "")}
     pinned = sources.pinned(image, facts.load())
     predicate = statement.provenance(image, build, revision, pinned)
     return statement.in_toto_statement(image.target, build.digest, statement.PROVENANCE, predicate)

@@ -71,11 +71,7 @@ def attach(
 
 
 def _attach(
-    artifact: Artifact,
-    subject: Descriptor,
-    repository: Repository,
-    listed: Sequence[Descriptor],
-    is_trusted: IsTrusted,
+    artifact: Artifact, subject: Descriptor, repository: Repository, listed: Sequence[Descriptor], is_trusted: IsTrusted
 ) -> Attachment:
     manifest = attachment_manifest(artifact, subject)
     equivalent = (entry for entry in listed if _is_equivalent(entry, artifact) and is_trusted(entry, artifact))

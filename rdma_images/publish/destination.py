@@ -31,10 +31,7 @@ def open_destination(name: str, registry: Registry) -> Destination:
     """Return a registry, opened. Asks the control plane for its host where only that knows it."""
     kind = open_kind(registry)
     return Destination(
-        name=name,
-        kind=kind,
-        immutable=registry.immutable,
-        connection=Connection(kind.host, kind.login, kind.tls),
+        name=name, kind=kind, immutable=registry.immutable, connection=Connection(kind.host, kind.login, kind.tls)
     )
 
 

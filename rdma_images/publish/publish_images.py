@@ -31,11 +31,7 @@ class PublishResult:
 
 
 def approved_images(
-    images: Sequence[Image],
-    all_images: Sequence[Image],
-    matrix: Matrix,
-    suite: str,
-    allow_failed: Sequence[str] = (),
+    images: Sequence[Image], all_images: Sequence[Image], matrix: Matrix, suite: str, allow_failed: Sequence[str] = ()
 ) -> tuple[ApprovedImage, ...]:
     """Return the images to publish, each through the gate; asks no registry.
 

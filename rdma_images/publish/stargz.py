@@ -36,11 +36,7 @@ class ConvertedImage:
 
 
 def publish_stargz(
-    original: Manifest,
-    original_tag: str,
-    destination: Destination,
-    repository: Repository,
-    publisher: Publisher,
+    original: Manifest, original_tag: str, destination: Destination, repository: Repository, publisher: Publisher
 ) -> StargzImage:
     """Publish an image once more, converted for the stargz-snapshotter, under a tag of its own.
 

@@ -34,11 +34,7 @@ def project_revision() -> Revision:
 
 
 def image_labels(
-    image: Image,
-    summary: str,
-    revision: Revision,
-    stand_ins: Sequence[str],
-    lock: Lock | None = None,
+    image: Image, summary: str, revision: Revision, stand_ins: Sequence[str], lock: Lock | None = None
 ) -> dict[str, str]:
     """Return the labels of an image.
 
