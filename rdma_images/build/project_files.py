@@ -60,11 +60,7 @@ def uses_folder(dockerfile: str) -> bool:
 
 
 def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
-    """Return the digest of a folder's files, without the ignored ones.
-
-    Raises:
-        RefusedError: the files are larger than `MAX_BYTES`.
-    """
+    """Return the digest of a folder's files, without the ignored ones. Raises RefusedError over `MAX_BYTES`."""
     digest = hashlib.sha256()
     with files.raising_file_error():
         for path, name in _members(AddedFile(os.path.normpath(folder), "/", (0, 0)), ignored):

@@ -1,11 +1,11 @@
 """Alibaba's verbs libraries, with the erdma provider, from its apt repository."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rdma_images.components import base
 from rdma_images.components.definition import BundledVersion, ComponentDefinition, apt_source
-from rdma_images.core.image import Details, Fabric, Image
+from rdma_images.core.image import Details, Image
 from rdma_images.core.source import UNPINNED, Source
 from rdma_images.facts import Facts
 
@@ -31,14 +31,13 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     yield Source(id=KEY, component=KEY, kind="download", upstream=repository.key, pin=UNPINNED, context=NAME, pair=NAME)
 
 
-def _suite(versions: Mapping[str, str], fabric: Fabric, facts: Facts) -> str | None:
-    return facts.bases.bases[versions[base.NAME]].codename if fabric == "erdma" else None
-
-
 ERDMA_APT = ComponentDefinition(
     name=NAME,
     position=90,
-    bundled=BundledVersion(base.NAME, _suite),
+    bundled=BundledVersion(
+        base.NAME,
+        lambda chosen, fabric, facts: facts.bases.bases[chosen[base.NAME]].codename if fabric == "erdma" else None,
+    ),
     details=lambda _, facts: ErdmaDetails(packages=facts.erdma.repository.packages),
     sources=_sources,
     source_names=(NAME, KEY),

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from rdma_images.components import cuda, pytorch
-from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
+from rdma_images.components.definition import Axis, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
 from rdma_images.core.image import Details
-from rdma_images.facts import Facts, gpu_software
+from rdma_images.facts import gpu_software
 
 NAME = "nccl"
 
@@ -16,10 +16,6 @@ class NcclDetails(Details):
     """The wheel's name on the package index."""
 
     package: str
-
-
-def _details(combination: Combination, _: Facts) -> NcclDetails:
-    return NcclDetails(package=f"nvidia-nccl-cu{versions.major(combination[cuda.NAME])}")
 
 
 NCCL = ComponentDefinition(
@@ -32,7 +28,7 @@ NCCL = ComponentDefinition(
         version_from=lambda facts, values: facts.torch.releases[values[pytorch.NAME]].nccl,
     ),
     tag="nccl",
-    details=_details,
+    details=lambda chosen, _: NcclDetails(package=f"nvidia-nccl-cu{versions.major(chosen[cuda.NAME])}"),
     was_tested=lambda version, fabric, facts: fabric != "erdma" or version in facts.erdma.nccl.working,
     needs=(cuda.NAME,),
     wheel=gpu_software.WHEEL_NAME,

@@ -79,11 +79,7 @@ def encode_report(report: Report) -> dict[str, object]:
 
 
 def decode_report(decoded: object) -> Report:
-    """Return the report of decoded JSON.
-
-    Raises:
-        ValueError: The JSON is no report, or of another schema.
-    """
+    """Return the report of decoded JSON. Raises ValueError for what is no report, or of another schema."""
     if isinstance(decoded, dict):
         schema = decoded.get("schema", SCHEMA)
         if schema != SCHEMA:

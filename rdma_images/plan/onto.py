@@ -72,11 +72,7 @@ def matrix_onto(matrix: Matrix, targets: Sequence[str], ref: str) -> Matrix:
 
 
 def target_onto(target: Target, ref: str) -> Target:
-    """Return the target as a layer of fabric and packages over the image `ref`.
-
-    Raises:
-        RefusedError: The target compiles Python packages.
-    """
+    """Return the target as a layer over the image `ref`. Raises RefusedError if it compiles Python packages."""
     if target.onto == ref:
         return target
     if target.source_packages:
