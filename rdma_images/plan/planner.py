@@ -21,6 +21,7 @@ from rdma_images.plan.matrix import IMAGE_AXES, Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
 from rdma_images.plan.refusals import Plan, Refusal
 
+Where = Callable[..., str]  # returns file and line of a part of a target
 TAG_WORDS = {"variant": {"devel": "devel"}, "fallback": {"allow": "fallback"}, "platform": {"linux/arm64": "arm64"}}
 # What compiles Triton's launcher while a program runs: 79 MB to pull. clang is larger; tcc refuses Python's headers.
 COMPILER = ("gcc", "libc6-dev", "libpython3-dev")
@@ -83,12 +84,7 @@ def _measured(name: str, ref: str, measure_base: onto.MeasureBase, is_named: boo
 
 
 def _plan_row(
-    planned: Candidate,
-    target: Target,
-    matrix: Matrix,
-    facts: Facts,
-    base: ExistingImage | None,
-    changes: dict[str, str],
+    planned: Candidate, target: Target, matrix: Matrix, facts: Facts, base: ExistingImage | None, changes: Row
 ) -> Image | Refusal:
     """Return the image of a candidate, or why it cannot be built."""
     broken, nearest_row = rules.broken_rules(planned, facts), None
@@ -130,9 +126,7 @@ def _targets_with_axes(matrix: Matrix, changes: Row) -> list[str]:
     return able
 
 
-def _image(
-    planned: Candidate, target: Target, facts: Facts, base: ExistingImage | None, where: Callable[..., str]
-) -> Image:
+def _image(planned: Candidate, target: Target, facts: Facts, base: ExistingImage | None, where: Where) -> Image:
     """Return a candidate that breaks no rule, with all that later steps need.
 
     Args:
@@ -179,9 +173,7 @@ def _image(
     return replace(image, limitations=tuple(image_settings.limitations(image, facts)))
 
 
-def _with_source_builds(
-    image: Image, planned: Candidate, target: Target, facts: Facts, where: Callable[..., str]
-) -> Image:
+def _with_source_builds(image: Image, planned: Candidate, target: Target, facts: Facts, where: Where) -> Image:
     """Return the image with the packages that are compiled for it, how, and with which compiler."""
     sources = source_builds.source_packages(planned, target, facts)
     parts = (component for component in components.ALL if component.name in planned)
