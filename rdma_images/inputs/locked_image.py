@@ -13,7 +13,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs import lock
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
-from rdma_images.plan import onto
+from rdma_images.plan import onto_changes
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def with_package_changes(image: Image, project: Project, progress: Progress = si
 
 
 def _with_package_changes(image: Image, wheels: Lock) -> Image:
-    return onto.with_package_changes(image, {wheel.name: wheel.version for wheel in wheels.wheels})
+    return onto_changes.with_package_changes(image, {wheel.name: wheel.version for wheel in wheels.wheels})
 
 
 def _lock_wheels(image: Image, project: Project, rehearse: bool, progress: Progress) -> Lock:

@@ -9,7 +9,7 @@ from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image, Onto
-from rdma_images.plan import matrix, onto, planner
+from rdma_images.plan import matrix, onto, onto_changes, planner
 from tests.support.existing_images import CONDA, DIGEST, REF, existing, ngc, plan_onto, planned_onto, read_matrix
 
 FACTS = facts.load()
@@ -108,7 +108,7 @@ def test_a_target_brings_its_packages_and_not_what_the_fabric_needs() -> None:
 
 def test_what_becomes_of_packages_is_said() -> None:
     image = planned_onto(more="    python-packages: [einops, 'numpy>=2.4']\n")
-    image = onto.with_package_changes(image, {"einops": "0.8.2", "numpy": "2.4.1", "mpmath": "1.3.0"})
+    image = onto_changes.with_package_changes(image, {"einops": "0.8.2", "numpy": "2.4.1", "mpmath": "1.3.0"})
     assert image.onto
     changes = [(change.kind, change.part, change.why) for change in image.onto.changes]
     assert changes[-4:] == [
