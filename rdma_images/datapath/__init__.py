@@ -58,10 +58,7 @@ def check(
 def _check_between(
     guest_files: GuestFiles, disk: ImageDisk, fabric: Fabric | None, folder: Path, progress: Progress
 ) -> tuple[Check, ...]:
-    """Return the checks between two machines with this disk.
-
-    Raises NoGuestError where no machine can run.
-    """
+    """Return the checks between two machines with this disk. Raises NoGuestError where no machine can run."""
     checks: list[Check] = []
     with guests.start_guests(guest_files, disk) as pair:
         try:

@@ -33,10 +33,7 @@ TAR_MEMORY_BYTES = 256 * 1024 * 1024  # bytes for the tar
 
 @contextlib.contextmanager
 def image_disk(ref: str, engine: Engine, guest_files: GuestFiles) -> Iterator[disk.ImageDisk]:
-    """Yield the disk of an image.
-
-    Raises RdmaImagesError where the engine does not have it or cannot read it out.
-    """
+    """Yield the disk of an image. Raises RdmaImagesError where the engine does not have it or cannot read it out."""
     client = engines.client(engine)
     try:
         attributes = client.images.get(ref).attrs
@@ -113,10 +110,7 @@ def _tar_program(guest_files: GuestFiles, folder: str) -> bytes:
 
 
 def without_preloading(loader: bytes) -> bytes:
-    """Return a loader that preloads no library.
-
-    Raises RdmaImagesError for a loader of another form.
-    """
+    """Return a loader that preloads no library. Raises RdmaImagesError for a loader of another form."""
     if loader.count(PRELOADED[0]) != 1:
         raise RdmaImagesError(
             "the loader of this Debian preloads libraries in a way that is not known here\n"

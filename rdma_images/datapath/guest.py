@@ -116,10 +116,7 @@ class Guest:
         return self._last_task
 
     def wait_for_result(self, number: int, seconds: float) -> TaskResult:
-        """Return the result of a task, in at most `seconds` and some grace.
-
-        Raises GuestError if the guest is gone.
-        """
+        """Return the result of a task, in at most `seconds` and some grace. Raises GuestError if the guest is gone."""
         self._wait(number, time.monotonic() + seconds + GRACE_SECONDS)
         return self._results.pop(number)
 

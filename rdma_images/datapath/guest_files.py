@@ -55,10 +55,7 @@ class GuestFiles:
 
 
 def prepare(progress: Progress) -> GuestFiles:
-    """Return the files, downloaded and made where they are missing.
-
-    Raises RdmaImagesError for a silent archive.
-    """
+    """Return the files, downloaded and made where they are missing. Raises RdmaImagesError for a silent archive."""
     folder = state_folder() / "datapath"
     with locking.hold("datapath-kit", "preparing the emulator", progress):
         if not debian_packages.fetched_packages(folder / "programs"):

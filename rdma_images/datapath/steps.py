@@ -203,10 +203,7 @@ def after_lost_guest(checks: list[Check], error: Exception, fabric: Fabric | Non
 
 
 def run_steps(guests: TwoGuests, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
-    """Yield every check of the tier, each with the seconds it took.
-
-    Raises GuestError when a guest is lost.
-    """
+    """Yield every check of the tier, each with the seconds it took. Raises GuestError when a guest is lost."""
     for step in FILES:
         yield (check := _run_step(step, guests, progress))
     no_device = check.outcome == "failed"
