@@ -3,21 +3,26 @@
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rdma_images.build import preflight_folder
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.image import FABRIC_TITLES, Fabric, Image, KnownImage
-from rdma_images.core.paths import COMMAND
+from rdma_images.core.image import Fabric, KnownImage
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import INTERFACE_RESOURCES, InstanceType
-from rdma_images.facts.launchers import Launcher, Parameter, RankStarter, parse_parameters
-from rdma_images.inputs import target_options
+from rdma_images.facts.launchers import Parameter, parse_parameters
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import job_image, node_request, overrides
 from rdma_images.jobs.write.job import Job, JobFolder, JobRequest, JobValue, NodeRequest
+from rdma_images.jobs.write.job_inputs import (
+    JobInputs,
+    job_inputs,
+    rank_restarts,
+    refuse_combinations,
+    refuse_unknown_fields,
+)
 from rdma_images.jobs.write.job_settings import NAME, Code, JobSettings, read_code
-from rdma_images.plan import image_settings, instance_fit
+from rdma_images.plan import image_settings
 
 PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
@@ -26,17 +31,6 @@ SAGEMAKER_DATA = "/opt/ml/input/data"
 CHECKPOINT_DIR = "CHECKPOINT_DIR"  # a variable of the ranks
 TCP = "-tcp"  # after the name of a job
 MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63
-
-
-@dataclass(frozen=True)
-class _JobInputs:
-    """The launcher, image, instance type and rank starter that a request names."""
-
-    launcher: Launcher
-    image: KnownImage
-    instance: str
-    instance_type: InstanceType
-    rank_starter: RankStarter
 
 
 def decide_job(request: JobRequest, project: Project, planned: KnownImage | None = None) -> Job:
@@ -54,9 +48,9 @@ def decide_job(request: JobRequest, project: Project, planned: KnownImage | None
             the image and the instance type do not go together.
     """
     facts, settings = project.facts, request.settings
-    inputs = _job_inputs(request, project, planned)
-    _refuse_unknown_fields(request, inputs.launcher, facts)
-    _refuse_combinations(request, inputs)
+    inputs = job_inputs(request, project, planned)
+    refuse_unknown_fields(request, inputs.launcher, facts)
+    refuse_combinations(request, inputs)
     overrides.refuse_overrides(settings.env, inputs.image.environment, inputs.instance_type.fabric)
     parameters = parse_parameters(_parameters(inputs, facts), request.parameters, f"launcher {request.launcher}")
     reference, source = job_image.resolve_reference(inputs.image, request.image, inputs.launcher.image, request.tcp)
@@ -85,7 +79,7 @@ def decide_job(request: JobRequest, project: Project, planned: KnownImage | None
 
 
 def _compose(
-    request: JobRequest, inputs: _JobInputs, reference: str, per_node: NodeRequest, parameters: Mapping[str, str]
+    request: JobRequest, inputs: JobInputs, reference: str, per_node: NodeRequest, parameters: Mapping[str, str]
 ) -> Job:
     """Return the job without what its ranks run, their variables, and the reasons for what was decided."""
     settings, folders = request.settings, tuple(_folders(request, inputs))
@@ -114,14 +108,14 @@ def _compose(
         values=(),
         settings=replace(settings, code=Code(CODE_FOLDER, settings.code.to) if settings.code else None),
         preflight=_preflight(request, folders),
-        rank_restarts=_rank_restarts(request, inputs),
+        rank_restarts=rank_restarts(request, inputs),
         folders=folders,
         user=user.name if user else "",
         home=user.home if user else "/root",
     )
 
 
-def _parameters(inputs: _JobInputs, facts: Facts) -> dict[str, Parameter]:
+def _parameters(inputs: JobInputs, facts: Facts) -> dict[str, Parameter]:
     """Return the parameters that the launcher takes for this kind of node, by name."""
     return {
         name: row
@@ -130,7 +124,7 @@ def _parameters(inputs: _JobInputs, facts: Facts) -> dict[str, Parameter]:
     }
 
 
-def _settings_values(settings: JobSettings, inputs: _JobInputs) -> Iterator[JobValue]:
+def _settings_values(settings: JobSettings, inputs: JobInputs) -> Iterator[JobValue]:
     """Yield how the launcher brings code, and how it restarts and limits the job."""
     if settings.code:
         yield JobValue("code", settings.code.to, inputs.launcher.fields["code"], "code")
@@ -140,12 +134,7 @@ def _settings_values(settings: JobSettings, inputs: _JobInputs) -> Iterator[JobV
         yield JobValue("time", f"{settings.time} s", inputs.launcher.fields["time"], "time")
 
 
-def _rank_restarts(request: JobRequest, inputs: _JobInputs) -> int:
-    """Return how often torchrun or accelerate starts ranks again; 0 where the launcher starts the job again."""
-    return request.settings.restarts if inputs.launcher.restarts == "torchrun" else 0
-
-
-def _folders(request: JobRequest, inputs: _JobInputs) -> Iterator[JobFolder]:
+def _folders(request: JobRequest, inputs: JobInputs) -> Iterator[JobFolder]:
     """Yield the folders that the containers see: the user's code, and the preflight where the image has none.
 
     Raises RefusedError for code that cannot be copied, and for a command whose script is not in it.
@@ -179,123 +168,7 @@ def _preflight(request: JobRequest, folders: Sequence[JobFolder]) -> str:
     return f"sh {mounted}/rdma-preflight" if mounted else "rdma-preflight"
 
 
-def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts) -> None:
-    """Raise RefusedError for all fields that the launcher does not support, at once."""
-    table = facts.launchers
-    lines = []
-    for name in request.fields():
-        if name not in launcher.fields:
-            supporting = [other for other, row in table.launchers.items() if name in row.fields]
-            support = f"these have it: {', '.join(supporting)}" if supporting else "no launcher has it"
-            reason = f": {launcher.unsupported_fields[name]}" if name in launcher.unsupported_fields else ""
-            lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}){reason}; {support}")
-    if lines:
-        raise RefusedError("\n".join([*lines, "remove it, or choose a launcher that has it"]))
-
-
-def _refuse_combinations(request: JobRequest, inputs: _JobInputs) -> None:
-    """Raise RefusedError for fields that exclude each other."""
-    settings = request.settings
-    launch = settings.launch or inputs.rank_starter
-    if _rank_restarts(request, inputs) and launch not in ("torchrun", "accelerate"):
-        raise RefusedError(
-            f"restarts {settings.restarts}: launcher {request.launcher} leaves restarts to torchrun or accelerate, "
-            f"and the launch is {launch}\nleave restarts out, or add --field launch=torchrun"
-        )
-    if both := sorted(settings.env.keys() & settings.secrets.keys()):
-        raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
-
-
-def _job_inputs(request: JobRequest, project: Project, planned: KnownImage | None) -> _JobInputs:
-    launchers = project.facts.launchers.launchers
-    if request.launcher not in launchers:
-        raise RefusedError(
-            f"--launcher {request.launcher}: no such launcher\n{suggestion(request.launcher, launchers)}"
-        )
-    launcher = launchers[request.launcher]
-    node = project.facts.instances.find(request.instance)
-    planned = planned or _planned_image(request, node, launcher, project)
-    instance = _type_name(request.instance, node, project.facts)
-    for refusal in _mismatches(request, launcher, planned, instance, project.facts):
-        raise RefusedError(refusal)
-    available = job_image.rank_starters(planned, request.settings.launch)
-    rank_starter = next((name for name in available if name in launcher.rank_starters), None)
-    if rank_starter is None:
-        suitable = [
-            name
-            for name, row in launchers.items()
-            if {*row.rank_starters} & {*available} and planned.fabric in row.fabrics
-        ]
-        missing = [name for name in launcher.rank_starters if name == "mpirun" or request.settings.launch != "mpirun"]
-        components = " or ".join(job_image.RANK_STARTER_COMPONENTS[name] for name in missing)
-        others = f"choose one of its launchers: {', '.join(suitable)}"
-        fix = others if suitable else f"add {components} to its row of matrix.yaml"
-        raise RefusedError(
-            f"launcher {request.launcher} starts ranks with {' or '.join(launcher.rank_starters)}, "
-            f"and {request.target or 'an image that is no target'} "
-            f"has {' and '.join(available) or f'no {components}'}\n{fix}"
-        )
-    return _JobInputs(launcher, planned, instance, node, rank_starter)
-
-
-def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> KnownImage:
-    """Return the image of the request's target, or one made of its node and launch."""
-    if request.target:
-        changes = [f"{axis}={value}" for axis, value in request.changes.items()]
-        (planned,) = target_options.chosen_images(project, [request.target], False, changes)
-        return planned
-    if not request.image:
-        raise RefusedError("the job has no image\ngive --target, or --image host/repository@sha256:…")
-    if not request.settings.launch:
-        example = launcher.rank_starters[-1]
-        raise RefusedError(
-            f"--image {request.image} belongs to no target, and nothing says what starts its ranks\n"
-            f"add --field launch=, as in --field launch={example}"
-        )
-    if request.settings.launch == "mpirun" and launcher.kind != "slurm":
-        raise RefusedError(
-            f"--image {request.image} belongs to no target, and ssh hands on no variables that are not known\n"
-            "choose another launch or --launcher slurm, or make the image a target: `onto` in matrix.yaml"
-        )
-    return KnownImage(
-        id=f"image-{request.image.rpartition(':')[2][:12]}",
-        target="",
-        fabric=node.fabric,
-        platform="linux/arm64" if node.architecture == "arm64" else "linux/amd64",
-        run_settings=tuple(image_settings.run_settings(node.fabric, project.facts)),
-    )
-
-
-def _type_name(name: str, node: InstanceType, facts: Facts) -> str:
-    """Return the type's own name, whatever prefix the user gave or left out."""
-    return next(
-        key for key, row in facts.instances.types.items() if row is node and key.endswith(name.removeprefix("ml."))
-    )
-
-
-def _mismatches(
-    request: JobRequest, launcher: Launcher, planned: KnownImage, instance: str, facts: Facts
-) -> Iterator[str]:
-    """Yield why the launcher, the image and the instance type do not go together."""
-    if isinstance(planned, Image):
-        yield from instance_fit.problems(planned, instance, facts)
-    if planned.fabric not in launcher.fabrics:
-        yield (
-            f"launcher {request.launcher} is for {' and '.join(FABRIC_TITLES[fabric] for fabric in launcher.fabrics)}, "
-            f"and {request.target or instance} is for {FABRIC_TITLES[planned.fabric]}\n"
-            f"{COMMAND} job.launchers shows the others"
-        )
-    if launcher.instances and not re.fullmatch(launcher.instances, instance):
-        yield f"{request.launcher} has no instance type {instance}\nchoose another --instance or --launcher"
-    least = launcher.min_nodes
-    if request.nodes < least:
-        yield (
-            f"--nodes {request.nodes}: launcher {request.launcher} starts jobs on {least} or more nodes\n"
-            f"ask for {least} or more, or choose another --launcher: {COMMAND} job.launchers shows them"
-        )
-
-
-def _variables(request: JobRequest, inputs: _JobInputs, chosen: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
+def _variables(request: JobRequest, inputs: JobInputs, chosen: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
     """Yield the variables of the job's network, instance type and launcher."""
     launchers = facts.launchers
     for row in launchers.variables.values():
@@ -304,7 +177,7 @@ def _variables(request: JobRequest, inputs: _JobInputs, chosen: Mapping[str, str
             "host" if inputs.launcher.kind in ("slurm", "docker") else "pod",
             inputs.instance_type.interfaces,
             inputs.instance,
-            _rank_restarts(request, inputs) > 0,
+            rank_restarts(request, inputs) > 0,
         ):
             value = row.value.format(cidr=chosen.get("cidr"))
             interface = chosen.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
@@ -315,7 +188,7 @@ def _variables(request: JobRequest, inputs: _JobInputs, chosen: Mapping[str, str
         yield from _tcp_variables(inputs.instance_type.fabric, facts)
 
 
-def _checkpoint_variable(settings: JobSettings, inputs: _JobInputs) -> Iterator[JobValue]:
+def _checkpoint_variable(settings: JobSettings, inputs: JobInputs) -> Iterator[JobValue]:
     """Yield the variable that names the folder of checkpoints.
 
     Raises RefusedError for a folder that would end with its container.
@@ -356,7 +229,7 @@ def job_over_tcp(job: Job, facts: Facts) -> Job:
     )
 
 
-def _count_values(nodes: int, per_node: NodeRequest, inputs: _JobInputs, facts: Facts) -> Iterator[JobValue]:
+def _count_values(nodes: int, per_node: NodeRequest, inputs: JobInputs, facts: Facts) -> Iterator[JobValue]:
     """Yield the counts with their sources; for pods also their other resources."""
     node, pods = inputs.instance_type, facts.launchers.cite(facts.launchers.pods)
     source = facts.instances.cite(node)
@@ -382,7 +255,7 @@ def _docker_options(planned: KnownImage, gpus: int, node: InstanceType) -> tuple
     return tuple(options.values())
 
 
-def _name(request: JobRequest, inputs: _JobInputs) -> str:
+def _name(request: JobRequest, inputs: JobInputs) -> str:
     """Return the job's name: the request's, or one of target, instance type and nodes."""
     kind = inputs.instance.removeprefix("ecs.").replace(".", "-")
     name = request.name or f"{request.target or 'job'}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
