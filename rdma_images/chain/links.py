@@ -166,11 +166,7 @@ def network_names(inspection: Inspection, run: StartedLibrary) -> list[str]:
 
 
 def entry_point_choice(inspection: Inspection) -> str:
-    """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL.
-
-    Returns:
-        "" where none does.
-    """
+    """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL; "" where none does."""
     assignments, tree = inspection.measured.settings, inspection.measured.tree
     names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
     nccl = nccl_in_use(inspection)

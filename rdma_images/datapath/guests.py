@@ -103,11 +103,7 @@ def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_memlock(login: TaskResult | None) -> str | None:
-    """Return the limit that a login answered with, in the form of `ulimit -l`.
-
-    Returns:
-        None where it answered otherwise.
-    """
+    """Return the limit that a login answered with, in the form of `ulimit -l`; None where it answered otherwise."""
     values = re.findall(r"^(?:unlimited|\d+)$", login.output, re.MULTILINE) if login and login.status == 0 else []
     return values[-1] if values else None
 

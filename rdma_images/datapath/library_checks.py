@@ -118,11 +118,7 @@ def device(guests: TwoGuests) -> Check:
 
 
 def _complaint(guests: TwoGuests, libraries: Iterable[str]) -> str:
-    """Return the loader's complaint about loading these into a program of libibverbs.
-
-    Returns:
-        Empty where it loads them.
-    """
+    """Return the loader's complaint about loading these into a program of libibverbs; empty where it loads them."""
     preload = ":".join(libraries)
     result = guests.run(f"LD_BIND_NOW=1 LD_PRELOAD={shlex.quote(preload)} exec {OUTSIDE}/ibv_devinfo -l", 30)
     if match := re.search(r"cannot be preloaded \((.*)\)", result.output):

@@ -98,11 +98,7 @@ class Inspection(MeasuredValue):
     measured: Measured
 
     def stand_in_id(self, source: str) -> str | None:
-        """Return what stood in for `source`, in the version that the labels give it.
-
-        Returns:
-            None where it is the real one.
-        """
+        """Return what stood in for `source`, in the version that the labels give it; None where it is the real one."""
         source_id = f"{source}-{self.subject.label(f'component.{source}')}"
         return source_id if source_id in self.subject.stand_ins else None
 
@@ -205,11 +201,7 @@ def resolve_links(files: Files, path: str) -> str:
 
 
 def preloaded_nccl(inspection: Inspection) -> str | None:
-    """Return the libnccl that LD_PRELOAD of the image names, which every process takes.
-
-    Returns:
-        None where it names none.
-    """
+    """Return the libnccl that LD_PRELOAD of the image names, which every process takes; None where it names none."""
     tree, words = inspection.measured.tree, re.split(r"[:\s]+", inspection.subject.environment.get("LD_PRELOAD", ""))
     files = [resolve_links(tree.files, word) for word in words] if tree else []
     return next((file for file in files if tree and file in tree.libraries.nccl), None)
@@ -243,11 +235,7 @@ def nccl_in_use(inspection: Inspection) -> InstalledNccl | None:
 
 
 def cuda_in_use(inspection: Inspection, libraries: Libraries) -> str:
-    """Return the CUDA of torch, else of the label, else of the NCCL that is in use.
-
-    Returns:
-        "" where nothing names it.
-    """
+    """Return the CUDA of torch, else of the label, else of the NCCL that is in use; "" where nothing names it."""
     torch, nccl = inspection.measured.torch, nccl_in_use(inspection)
     nccl_cuda = libraries.nccl[nccl.path].cuda if nccl and nccl.path in libraries.nccl else ""
     return (torch.cuda if torch else "") or inspection.subject.label("component.cuda") or nccl_cuda
