@@ -12,6 +12,7 @@ from packaging.tags import create_compatible_tags_selector
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from rdma_images.components.nccl import NcclDetails
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component
@@ -66,7 +67,7 @@ def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Pa
 
 
 def test_a_chosen_nccl_replaces_torchs(index: Site, tmp_path: Path) -> None:
-    newer = planned_image(components={"nccl": Component("nccl", "2.32.3", "--set")})
+    newer = planned_image(components={"nccl": Component("nccl", "2.32.3", "--set", NcclDetails("nvidia-nccl-cu13"))})
     new_lock = lock.create_lock(newer, mirrors(index), tmp_path)
     assert {wheel.name: wheel.version for wheel in new_lock.wheels}["nvidia-nccl-cu13"] == "2.32.3"
 
