@@ -149,8 +149,8 @@ def answer_neighbour(connection: socket.socket) -> None:
 
 
 def read_arrival(connection: socket.socket, arrivals: list[tuple[int, str, Any]]) -> None:
-    """Add number, name and stream of a node that has come; nothing for what is no node, as one that scans ports."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    """Add the number, name and stream of a node that has come; ignore other connections, such as port scans."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
         connection.settimeout(CONNECT_SECONDS)
         stream = connection.makefile("rwb")
         hello = read_message(stream)
