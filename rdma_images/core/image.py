@@ -271,10 +271,10 @@ class Image(KnownImage):
 
     @property
     def core_hours(self) -> dict[str, int]:
-        """Return how many hours one core compiles each package that is known to take long and comes as no own wheel."""
-        count, own = len(self.source_architectures), " ".join(self.python_packages)
-        long = {name: build.core_hours * count for name, build in self.source_builds.items() if build.core_hours}
-        return {name: hours for name, hours in long.items() if f"{name} @ ./" not in own}
+        """Return the hours of one core that each long compilation takes, by package; of a wheel of one's own none."""
+        own = {text.partition(" @ ")[0] for text in self.python_packages if ".whl" in text}
+        count, builds = len(self.source_architectures), self.source_builds.items()
+        return {name: build.core_hours * count for name, build in builds if build.core_hours and name not in own}
 
 
 @dataclass(frozen=True)
